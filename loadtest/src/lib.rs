@@ -1,1 +1,3 @@
+//! Simulated engines, honest load and side-by-side comparison.
 
+pub mod engine;

@@ -1,0 +1,268 @@
+//! The KV block pool with its prefix cache: a fixed number of blocks, each free or in use, each
+//! with or without known content.
+//!
+//! A free block keeps its content until the block is needed for something else; the free list is
+//! in LRU order, so the content unused for longest goes first. This is how vLLM's block pool
+//! works: "cached" and "free" are the same blocks, and usage counts only blocks in use.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+/// Index of a block in its pool.
+pub(super) type BlockId = u32;
+
+#[derive(Debug)]
+pub(super) struct BlockPool {
+    blocks: Vec<Block>,
+    /// Content identity to the block that holds it; at most one block per identity.
+    by_content: HashMap<u64, BlockId, BuildHasherDefault<Identity>>,
+    /// Ends of the free list: the next victim, and the most recently released.
+    oldest: BlockId,
+    youngest: BlockId,
+    free: u32,
+}
+
+#[derive(Debug, Clone)]
+struct Block {
+    content: Option<u64>,
+    users: u32,
+    older: BlockId,
+    younger: BlockId,
+}
+
+const NONE: BlockId = BlockId::MAX;
+
+impl BlockPool {
+    /// A pool of `capacity` empty blocks (at least one).
+    pub fn new(capacity: u32) -> Self {
+        let capacity = capacity.clamp(1, NONE - 1);
+        let blank = Block { content: None, users: 0, older: NONE, younger: NONE };
+        let mut pool = Self {
+            blocks: vec![blank; capacity as usize],
+            by_content: HashMap::default(),
+            oldest: NONE,
+            youngest: NONE,
+            free: 0,
+        };
+        for id in 0..capacity {
+            pool.append_free(id);
+        }
+        pool
+    }
+
+    pub fn capacity(&self) -> u32 {
+        self.blocks.len() as u32
+    }
+
+    /// Blocks no request uses, cached or not.
+    pub fn free(&self) -> u32 {
+        self.free
+    }
+
+    pub fn used(&self) -> u32 {
+        self.capacity() - self.free
+    }
+
+    /// How many of these leading blocks are cached: the count stops at the first miss.
+    pub fn leading_hits(&self, contents: &[u64]) -> usize {
+        contents.iter().take_while(|content| self.by_content.contains_key(content)).count()
+    }
+
+    /// Of these cached blocks, how many are on the free list and would leave it when used.
+    pub fn free_among(&self, contents: &[u64]) -> u32 {
+        let is_free = |content| {
+            self.by_content.get(content).is_some_and(|id| self.blocks[*id as usize].users == 0)
+        };
+        contents.iter().filter(|content| is_free(content)).count() as u32
+    }
+
+    /// Takes one more use of the cached block with this content; `None` if it is not cached.
+    pub fn use_cached(&mut self, content: u64) -> Option<BlockId> {
+        let id = *self.by_content.get(&content)?;
+        if self.blocks[id as usize].users == 0 {
+            self.unlink_free(id);
+        }
+        self.blocks[id as usize].users += 1;
+        Some(id)
+    }
+
+    /// Takes the least recently used free block and forgets its content; `None` when none is free.
+    pub fn allocate(&mut self) -> Option<BlockId> {
+        let id = self.oldest;
+        if id == NONE {
+            return None;
+        }
+        self.unlink_free(id);
+        let block = &mut self.blocks[id as usize];
+        block.users = 1;
+        if let Some(content) = block.content.take() {
+            self.by_content.remove(&content);
+        }
+        Some(id)
+    }
+
+    /// Records that a block in use is now full with this content. A second block with the same
+    /// content stays anonymous: the first one serves the hits.
+    pub fn set_content(&mut self, id: BlockId, content: u64) {
+        if let std::collections::hash_map::Entry::Vacant(entry) = self.by_content.entry(content) {
+            entry.insert(id);
+            self.blocks[id as usize].content = Some(content);
+        }
+    }
+
+    /// Gives back one use of each block. The last blocks of a sequence are released first, so that
+    /// they are evicted before the prefix others may share.
+    pub fn release(&mut self, sequence: &[BlockId]) {
+        for &id in sequence.iter().rev() {
+            let block = &mut self.blocks[id as usize];
+            debug_assert!(block.users > 0, "block {id} released twice");
+            block.users = block.users.saturating_sub(1);
+            if block.users == 0 {
+                self.append_free(id);
+            }
+        }
+    }
+
+    /// Forgets all contents, as an engine's cache reset does. Blocks in use stay in use.
+    pub fn forget_contents(&mut self) {
+        self.by_content.clear();
+        for block in &mut self.blocks {
+            block.content = None;
+        }
+    }
+
+    fn append_free(&mut self, id: BlockId) {
+        let last = self.youngest;
+        let block = &mut self.blocks[id as usize];
+        block.older = last;
+        block.younger = NONE;
+        match last {
+            NONE => self.oldest = id,
+            _ => self.blocks[last as usize].younger = id,
+        }
+        self.youngest = id;
+        self.free += 1;
+    }
+
+    fn unlink_free(&mut self, id: BlockId) {
+        let Block { older, younger, .. } = self.blocks[id as usize];
+        match older {
+            NONE => self.oldest = younger,
+            _ => self.blocks[older as usize].younger = younger,
+        }
+        match younger {
+            NONE => self.youngest = older,
+            _ => self.blocks[younger as usize].older = older,
+        }
+        self.free -= 1;
+    }
+}
+
+/// Block identities are hashes already: use them as they are.
+#[derive(Debug, Default)]
+struct Identity(u64);
+
+impl Hasher for Identity {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        self.0 = value;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fill(pool: &mut BlockPool, contents: &[u64]) -> Vec<BlockId> {
+        contents
+            .iter()
+            .map(|&content| {
+                let id = pool.allocate().unwrap();
+                pool.set_content(id, content);
+                id
+            })
+            .collect()
+    }
+
+    #[test]
+    fn released_content_stays_until_its_block_is_needed() {
+        let mut pool = BlockPool::new(4);
+        let first = fill(&mut pool, &[1, 2, 3]);
+        assert_eq!((pool.used(), pool.free()), (3, 1));
+        pool.release(&first);
+        assert_eq!(pool.used(), 0);
+        assert_eq!(pool.leading_hits(&[1, 2, 3, 9]), 3);
+        // The never-used block goes first, then the tail of the released sequence.
+        let second = fill(&mut pool, &[4, 5]);
+        assert_eq!(pool.leading_hits(&[1, 2, 3]), 2);
+        assert_eq!(pool.leading_hits(&[4, 5]), 2);
+        pool.release(&second);
+    }
+
+    #[test]
+    fn use_moves_a_prefix_to_the_young_end() {
+        let mut pool = BlockPool::new(3);
+        let a = fill(&mut pool, &[1]);
+        let b = fill(&mut pool, &[2]);
+        let c = fill(&mut pool, &[3]);
+        pool.release(&a);
+        pool.release(&b);
+        pool.release(&c);
+        let again = pool.use_cached(1).unwrap();
+        assert_eq!(again, a[0]);
+        pool.release(&[again]);
+        fill(&mut pool, &[4]);
+        assert_eq!(pool.leading_hits(&[2]), 0, "2 was the least recently used");
+        assert_eq!(pool.leading_hits(&[1]), 1);
+        assert_eq!(pool.leading_hits(&[3]), 1);
+    }
+
+    #[test]
+    fn a_shared_block_is_free_only_after_its_last_user() {
+        let mut pool = BlockPool::new(2);
+        let id = fill(&mut pool, &[7])[0];
+        assert_eq!(pool.use_cached(7), Some(id));
+        pool.release(&[id]);
+        assert_eq!(pool.free(), 1);
+        assert_eq!(pool.free_among(&[7]), 0);
+        pool.release(&[id]);
+        assert_eq!(pool.free(), 2);
+        assert_eq!(pool.free_among(&[7, 8]), 1);
+    }
+
+    #[test]
+    fn an_exhausted_pool_allocates_nothing_and_evicts_nothing() {
+        let mut pool = BlockPool::new(2);
+        fill(&mut pool, &[1, 2]);
+        assert_eq!(pool.allocate(), None);
+        assert_eq!(pool.leading_hits(&[1, 2]), 2);
+    }
+
+    #[test]
+    fn a_reset_forgets_contents_but_not_uses() {
+        let mut pool = BlockPool::new(2);
+        let ids = fill(&mut pool, &[1]);
+        pool.forget_contents();
+        assert_eq!(pool.leading_hits(&[1]), 0);
+        assert_eq!(pool.used(), 1);
+        pool.release(&ids);
+        assert_eq!(pool.free(), 2);
+    }
+
+    #[test]
+    fn duplicate_content_stays_with_the_first_block() {
+        let mut pool = BlockPool::new(3);
+        let ids = fill(&mut pool, &[5, 5]);
+        pool.release(&ids[1..]);
+        assert_eq!(pool.use_cached(5), Some(ids[0]));
+    }
+}

@@ -1,0 +1,373 @@
+//! Continuous batching in virtual time.
+//!
+//! The engine works in steps, as vLLM's V1 scheduler does. At the start of a step every running
+//! request is given the tokens it still has to compute (one when it decodes, up to the step's
+//! token budget while it prefills), then waiting requests join in arrival order as long as the
+//! batch, the budget and the block pool allow. The step lasts [`Profile::step_ns`]; at its end each
+//! request whose known tokens are all computed gains one generated token.
+
+use std::collections::VecDeque;
+
+use super::pool::{BlockId, BlockPool};
+use super::{Nanos, Profile, Sequence};
+
+/// Names one request of one engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RequestId(pub u64);
+
+/// What a step's end brought to one request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    pub request: RequestId,
+    /// Generated tokens so far, this step's included.
+    pub generated: u32,
+    /// Prompt tokens found in the prefix cache when the request was first scheduled.
+    pub cached_tokens: u32,
+    /// The request has all its tokens and has left the engine.
+    pub finished: bool,
+    /// When the step ended.
+    pub at: Nanos,
+}
+
+/// Why a request was not accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SubmitError {
+    /// Prompt and answer need more tokens than the engine ever takes.
+    TooLong { tokens: u32, limit: u32 },
+    /// The waiting queue is full.
+    QueueFull,
+}
+
+/// Totals since the engine started.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Requests scheduled for the first time.
+    pub admitted: u64,
+    pub finished: u64,
+    pub cancelled: u64,
+    pub refused: u64,
+    /// Prompt tokens of admitted requests, and how many of them the prefix cache had: vLLM's
+    /// `prefix_cache_queries` and `prefix_cache_hits`.
+    pub prompt_tokens: u64,
+    pub cached_tokens: u64,
+    /// Tokens computed by prefill, recomputation after preemption included.
+    pub prefilled_tokens: u64,
+    pub generated_tokens: u64,
+    pub preemptions: u64,
+    /// Time spent in steps.
+    pub busy_ns: Nanos,
+}
+
+/// What an engine reports about itself at one moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Load {
+    pub running: u32,
+    pub waiting: u32,
+    /// Prompt tokens of waiting requests that the cache does not hold now.
+    pub waiting_uncached_tokens: u64,
+    /// KV blocks in use by running requests, and in the pool.
+    pub used_blocks: u32,
+    pub total_blocks: u32,
+}
+
+impl Load {
+    /// Share of the pool in use, 0 to 1.
+    pub fn usage(&self) -> f64 {
+        f64::from(self.used_blocks) / f64::from(self.total_blocks.max(1))
+    }
+}
+
+/// One simulated engine. Timestamps given to it must not go back.
+#[derive(Debug)]
+pub struct Engine {
+    profile: Profile,
+    pool: BlockPool,
+    waiting: VecDeque<Request>,
+    running: Vec<Request>,
+    /// End of the step under way.
+    step_end: Option<Nanos>,
+    /// When the last step ended: the next one cannot start earlier.
+    idle_since: Nanos,
+    next_id: u64,
+    counters: Counters,
+}
+
+#[derive(Debug)]
+struct Request {
+    id: RequestId,
+    sequence: Sequence,
+    arrived: Nanos,
+    generated: u32,
+    /// Tokens whose KV entries exist, cached ones included.
+    computed: u32,
+    /// Tokens being computed by the step under way.
+    scheduled: u32,
+    /// Set when first scheduled.
+    cached_tokens: Option<u32>,
+    blocks: Vec<BlockId>,
+}
+
+impl Request {
+    /// Tokens known so far: the prompt and what was generated.
+    fn known(&self) -> u32 {
+        self.sequence.prompt_tokens + self.generated
+    }
+
+    /// Prefilling, that is computing anything but the newest generated token.
+    fn prefills(&self) -> bool {
+        self.generated == 0 || self.known() - self.computed > 1
+    }
+}
+
+impl Engine {
+    /// An idle engine with an empty cache.
+    pub fn new(profile: Profile) -> Self {
+        Self {
+            pool: BlockPool::new(profile.cache_blocks),
+            profile,
+            waiting: VecDeque::new(),
+            running: Vec::new(),
+            step_end: None,
+            idle_since: 0,
+            next_id: 0,
+            counters: Counters::default(),
+        }
+    }
+
+    pub fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Queues a request at `now`. It takes part from the first step that starts at or after `now`;
+    /// an idle engine starts one at once. Call [`Engine::advance`] up to `now` first.
+    pub fn submit(&mut self, now: Nanos, sequence: Sequence) -> Result<RequestId, SubmitError> {
+        let tokens = sequence.prompt_tokens.saturating_add(sequence.answer_tokens);
+        let limit = self.profile.longest_request();
+        if tokens > limit {
+            self.counters.refused += 1;
+            return Err(SubmitError::TooLong { tokens, limit });
+        }
+        if self.waiting.len() >= self.profile.max_waiting as usize {
+            self.counters.refused += 1;
+            return Err(SubmitError::QueueFull);
+        }
+        let id = RequestId(self.next_id);
+        self.next_id += 1;
+        self.waiting.push_back(Request {
+            id,
+            sequence,
+            arrived: now,
+            generated: 0,
+            computed: 0,
+            scheduled: 0,
+            cached_tokens: None,
+            blocks: Vec::new(),
+        });
+        if self.step_end.is_none() {
+            self.start_step(now.max(self.idle_since));
+        }
+        Ok(id)
+    }
+
+    /// Drops a request whose client has gone; its blocks are free at once. A request that is
+    /// unknown or finished is ignored.
+    pub fn cancel(&mut self, id: RequestId) {
+        if let Some(at) = self.running.iter().position(|r| r.id == id) {
+            let request = self.running.remove(at);
+            self.pool.release(&request.blocks);
+        } else if let Some(at) = self.waiting.iter().position(|r| r.id == id) {
+            self.waiting.remove(at);
+        } else {
+            return;
+        }
+        self.counters.cancelled += 1;
+    }
+
+    /// When the step under way ends; `None` when the engine is idle.
+    pub fn next_step_end(&self) -> Option<Nanos> {
+        self.step_end
+    }
+
+    /// Ends every step that is over by `now` and starts the next ones where they belong in time, so
+    /// that results do not depend on how often this is called. What happened is appended to `out`.
+    pub fn advance(&mut self, now: Nanos, out: &mut Vec<Progress>) {
+        while let Some(end) = self.step_end.filter(|end| *end <= now) {
+            self.end_step(end, out);
+            self.start_step(end);
+        }
+    }
+
+    /// Forgets every cached prefix (vLLM's `/reset_prefix_cache`).
+    pub fn reset_cache(&mut self) {
+        self.pool.forget_contents();
+    }
+
+    /// The engine's load now.
+    pub fn load(&self) -> Load {
+        let uncached = |r: &Request| u64::from(r.known()) - u64::from(self.cached_tokens_of(r));
+        Load {
+            running: self.running.len() as u32,
+            waiting: self.waiting.len() as u32,
+            waiting_uncached_tokens: self.waiting.iter().map(uncached).sum(),
+            used_blocks: self.pool.used(),
+            total_blocks: self.pool.capacity(),
+        }
+    }
+
+    /// Tokens of the request the prefix cache would spare: whole leading blocks, and at least one
+    /// token is left to compute because its output is needed (vLLM looks up `known - 1` tokens).
+    fn cached_tokens_of(&self, request: &Request) -> u32 {
+        let lookup_blocks = (request.known() - 1) / self.profile.block_tokens;
+        let lookup = &request.sequence.blocks[..lookup_blocks as usize];
+        self.pool.leading_hits(lookup) as u32 * self.profile.block_tokens
+    }
+
+    fn start_step(&mut self, now: Nanos) {
+        let mut budget = self.profile.step_tokens.max(1);
+        let preempted = self.schedule_running(&mut budget);
+        if !preempted {
+            self.admit_waiting(now, &mut budget);
+        }
+        let (mut decoding, mut prefill_tokens) = (0, 0);
+        for request in self.running.iter().filter(|r| r.scheduled > 0) {
+            if request.prefills() {
+                prefill_tokens += request.scheduled;
+            } else {
+                decoding += 1;
+            }
+        }
+        self.counters.prefilled_tokens += u64::from(prefill_tokens);
+        if decoding + prefill_tokens == 0 {
+            self.step_end = None;
+            self.idle_since = now;
+            return;
+        }
+        let duration = self.profile.step_ns(decoding, prefill_tokens).max(1);
+        self.counters.busy_ns += duration;
+        self.step_end = Some(now + duration);
+    }
+
+    /// Gives running requests their tokens in order of admission. When the pool is dry the youngest
+    /// one goes back to the head of the queue and loses its blocks. Returns whether one did.
+    fn schedule_running(&mut self, budget: &mut u32) -> bool {
+        let mut preempted = false;
+        let mut at = 0;
+        while at < self.running.len() {
+            let request = &self.running[at];
+            let tokens = (request.known() - request.computed).min(*budget);
+            if tokens == 0 {
+                self.running[at].scheduled = 0;
+                at += 1;
+                continue;
+            }
+            while at < self.running.len() && !self.reserve(at, tokens) {
+                self.preempt_youngest();
+                preempted = true;
+            }
+            if at < self.running.len() {
+                self.running[at].scheduled = tokens;
+                *budget -= tokens;
+            }
+            at += 1;
+        }
+        preempted
+    }
+
+    /// Makes room for `tokens` more computed tokens of running request `at` and names the blocks
+    /// they fill. False, and nothing changed, when the pool has too few free blocks.
+    fn reserve(&mut self, at: usize, tokens: u32) -> bool {
+        let request = &mut self.running[at];
+        let block_tokens = self.profile.block_tokens;
+        let will_be_computed = request.computed + tokens;
+        let needed = will_be_computed.div_ceil(block_tokens) as usize;
+        let missing = needed.saturating_sub(request.blocks.len());
+        if missing > self.pool.free() as usize {
+            return false;
+        }
+        for _ in 0..missing {
+            if let Some(block) = self.pool.allocate() {
+                request.blocks.push(block);
+            }
+        }
+        let full = |computed: u32| (computed / block_tokens) as usize;
+        for index in full(request.computed)..full(will_be_computed) {
+            self.pool.set_content(request.blocks[index], request.sequence.blocks[index]);
+        }
+        true
+    }
+
+    fn preempt_youngest(&mut self) {
+        if let Some(mut request) = self.running.pop() {
+            self.pool.release(&request.blocks);
+            request.blocks.clear();
+            request.computed = 0;
+            request.scheduled = 0;
+            self.counters.preemptions += 1;
+            self.waiting.push_front(request);
+        }
+    }
+
+    fn admit_waiting(&mut self, now: Nanos, budget: &mut u32) {
+        while *budget > 0 && self.running.len() < self.profile.max_batch as usize {
+            let Some(next) = self.waiting.front().filter(|r| r.arrived <= now) else { return };
+            let cached = self.cached_tokens_of(next);
+            let tokens = (next.known() - cached).min(*budget);
+            let block_tokens = self.profile.block_tokens;
+            let hits = &next.sequence.blocks[..(cached / block_tokens) as usize];
+            let new_blocks = (cached + tokens).div_ceil(block_tokens) - hits.len() as u32;
+            if new_blocks + self.pool.free_among(hits) > self.pool.free() {
+                return;
+            }
+            // The front was just looked at.
+            let Some(mut request) = self.waiting.pop_front() else { return };
+            for content in &request.sequence.blocks[..(cached / block_tokens) as usize] {
+                request.blocks.extend(self.pool.use_cached(*content));
+            }
+            request.computed = cached;
+            request.scheduled = tokens;
+            if request.cached_tokens.is_none() {
+                request.cached_tokens = Some(cached);
+                self.counters.admitted += 1;
+                self.counters.prompt_tokens += u64::from(request.sequence.prompt_tokens);
+                self.counters.cached_tokens += u64::from(cached);
+            }
+            self.running.push(request);
+            let reserved = self.reserve(self.running.len() - 1, tokens);
+            debug_assert!(reserved, "free blocks were counted above");
+            *budget -= tokens;
+        }
+    }
+
+    fn end_step(&mut self, at: Nanos, out: &mut Vec<Progress>) {
+        let (pool, counters) = (&mut self.pool, &mut self.counters);
+        self.running.retain_mut(|request| {
+            request.computed += std::mem::take(&mut request.scheduled);
+            if request.computed < request.known() {
+                return true;
+            }
+            request.generated += 1;
+            counters.generated_tokens += 1;
+            let finished = request.generated >= request.sequence.answer_tokens;
+            out.push(Progress {
+                request: request.id,
+                generated: request.generated,
+                cached_tokens: request.cached_tokens.unwrap_or(0),
+                finished,
+                at,
+            });
+            if finished {
+                counters.finished += 1;
+                pool.release(&request.blocks);
+            }
+            !finished
+        });
+    }
+}
+
+#[cfg(test)]
+#[path = "sim_tests.rs"]
+mod tests;
