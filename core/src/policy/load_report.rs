@@ -1,0 +1,139 @@
+//! What a worker says about its load: `GET /v1/loads` of SGLang-like engines, or the engine's own
+//! Prometheus text.
+//!
+//! Numbers from outside are cleaned on entry: whatever is absent, negative or not a number is 0.
+
+use simd_json::prelude::*;
+
+/// One poll of one worker.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct LoadReport {
+    /// One entry per data-parallel rank.
+    pub ranks: Vec<RankLoad>,
+}
+
+/// Load of one rank, in the terms of `/v1/loads`. What an engine does not report is 0, or `None`
+/// where the field is optional there.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct RankLoad {
+    pub dp_rank: u32,
+    pub running_requests: f64,
+    pub waiting_requests: f64,
+    /// Tokens of waiting requests that are not in the KV cache.
+    pub waiting_uncached_tokens: f64,
+    pub total_requests: f64,
+    pub used_tokens: f64,
+    pub max_total_tokens: f64,
+    /// Share of the KV cache in use, normally 0 to 1.
+    pub token_usage: f64,
+    /// Generated tokens per second.
+    pub gen_throughput: f64,
+    /// 0 to 1.
+    pub cache_hit_rate: f64,
+    pub utilization: f64,
+    pub max_running_requests: f64,
+    pub kv_transfer_latency_ms: Option<f64>,
+    pub kv_transfer_speed_gb_s: Option<f64>,
+    pub prefill_queue_requests: Option<f64>,
+    pub decode_queue_requests: Option<f64>,
+}
+
+impl LoadReport {
+    /// Waiting uncached tokens over all ranks.
+    pub fn waiting_uncached_tokens(&self) -> f64 {
+        self.sum(|rank| rank.waiting_uncached_tokens)
+    }
+
+    /// Waiting requests over all ranks.
+    pub fn waiting_requests(&self) -> u32 {
+        self.sum(|rank| rank.waiting_requests) as u32
+    }
+
+    /// Generated tokens per second over all ranks.
+    pub fn throughput(&self) -> f64 {
+        self.sum(|rank| rank.gen_throughput)
+    }
+
+    /// Tokens in the KV caches of all ranks.
+    pub fn used_tokens(&self) -> f64 {
+        self.sum(|rank| rank.used_tokens)
+    }
+
+    /// Mean KV usage over the ranks.
+    pub fn kv_usage(&self) -> f64 {
+        self.sum(|rank| rank.token_usage) / self.ranks.len().max(1) as f64
+    }
+
+    fn sum(&self, field: impl Fn(&RankLoad) -> f64) -> f64 {
+        self.ranks.iter().map(field).sum()
+    }
+}
+
+/// When overload protection vetoes a worker. Both unset is off.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct OverloadThresholds {
+    /// Waiting requests, summed over ranks, from which it is overloaded.
+    pub waiting_requests: Option<u32>,
+    /// Mean KV usage from which it is overloaded.
+    pub token_usage: Option<f64>,
+}
+
+impl OverloadThresholds {
+    /// Whether a worker with this report is vetoed.
+    pub fn verdict(&self, report: &LoadReport) -> bool {
+        self.waiting_requests.is_some_and(|most| report.waiting_requests() >= most)
+            || self.token_usage.is_some_and(|most| report.kv_usage() >= most)
+    }
+}
+
+/// Most ranks read from one report; further ones are dropped.
+pub const MAX_RANKS: usize = 256;
+
+/// Reads the body of `GET /v1/loads`, rewriting it in place. `None` when it is not of that schema:
+/// an object with a `loads` list of objects.
+pub fn parse_loads(json: &mut [u8]) -> Option<LoadReport> {
+    // A tape, not a tree of values: nothing recurses over the depth of a hostile document.
+    let tape = simd_json::to_tape(json).ok()?;
+    let report = tape.as_value();
+    let loads = report.as_object()?.get("loads")?;
+    let loads = loads.as_array()?;
+    let mut ranks = Vec::new();
+    for (index, rank) in loads.iter().take(MAX_RANKS).enumerate() {
+        let rank = rank.as_object()?;
+        let number = |name: &str| rank.get(name).and_then(|value| value.cast_f64()).map(clean);
+        let plain = |name: &str| number(name).unwrap_or(0.0);
+        // SGLang nests these; the flat names are the schema's.
+        let nested = |name: &str| {
+            let disaggregation = rank.get("disaggregation")?;
+            disaggregation.as_object()?.get(name)?.cast_f64().map(clean)
+        };
+        ranks.push(RankLoad {
+            dp_rank: number("dp_rank").map_or(index as u32, |rank| rank as u32),
+            running_requests: plain("num_running_reqs"),
+            waiting_requests: plain("num_waiting_reqs"),
+            waiting_uncached_tokens: plain("num_waiting_uncached_tokens"),
+            total_requests: plain("num_total_reqs"),
+            used_tokens: plain("num_used_tokens"),
+            max_total_tokens: plain("max_total_num_tokens"),
+            token_usage: plain("token_usage"),
+            gen_throughput: plain("gen_throughput"),
+            cache_hit_rate: plain("cache_hit_rate"),
+            utilization: plain("utilization"),
+            max_running_requests: plain("max_running_requests"),
+            kv_transfer_latency_ms: number("kv_transfer_latency_ms")
+                .or_else(|| nested("kv_transfer_latency_ms")),
+            kv_transfer_speed_gb_s: number("kv_transfer_speed_gb_s")
+                .or_else(|| nested("kv_transfer_speed_gb_s")),
+            prefill_queue_requests: number("prefill_queue_reqs"),
+            decode_queue_requests: number("decode_queue_reqs"),
+        });
+    }
+    Some(LoadReport { ranks })
+}
+
+/// Larger numbers from outside are taken as this one, so that sums and quotients stay finite.
+const MAX_NUMBER: f64 = 1e15;
+
+fn clean(number: f64) -> f64 {
+    if number > 0.0 { number.min(MAX_NUMBER) } else { 0.0 }
+}
