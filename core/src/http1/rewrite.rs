@@ -1,7 +1,7 @@
 //! What changes in a head on its way through the gateway (gateway.md §2). Everything else is
 //! copied as raw lines, whole runs at a time.
 
-use super::fields::{Header, Known};
+use super::fields::{BodyLength, Header, Known};
 use super::request::RequestHead;
 use super::response::ResponseHead;
 use super::syntax::push_decimal;
@@ -132,6 +132,19 @@ pub enum ClientFraming {
     /// There is no body: 204, 304, or an answer to HEAD, whose `Content-Length` (of the body
     /// that is not sent) is kept except with 204, which must have none.
     NoBody,
+}
+
+impl ClientFraming {
+    /// The framing for a worker's body as it is relayed: the same length, or chunks where only
+    /// the worker's framing tells the end, which HTTP/1.0 clients do not know.
+    pub fn for_body(body: BodyLength, http10_client: bool) -> Self {
+        match body {
+            BodyLength::None => Self::NoBody,
+            BodyLength::Fixed(length) => Self::AsContentLength(length),
+            BodyLength::Chunked | BodyLength::UntilClose if http10_client => Self::CloseDelimited,
+            BodyLength::Chunked | BodyLength::UntilClose => Self::Chunked,
+        }
+    }
 }
 
 /// Appends the response head for the client: always HTTP/1.1, end-to-end headers in their order
