@@ -5,9 +5,12 @@ use super::super::{
     MAX_CHUNK_EXTENSION_BYTES, MAX_MESSAGE_EXTENSION_BYTES, MAX_TRAILER_BYTES, chunk_prefix,
 };
 
-/// Feeds the segments one after the other. The payload, the bytes of the last segment behind
-/// the body (None while it is not done), or the error with the payload before it.
-pub(super) fn decode(segments: &[&[u8]]) -> Result<(Vec<u8>, Option<Vec<u8>>), (E, Vec<u8>)> {
+/// The payload and the bytes behind the body (None while it is not done), or the error and the
+/// payload before it.
+type Outcome = Result<(Vec<u8>, Option<Vec<u8>>), (E, Vec<u8>)>;
+
+/// Feeds the segments one after the other.
+pub(super) fn decode(segments: &[&[u8]]) -> Outcome {
     let mut decoder = ChunkedDecoder::new();
     let mut payload = Vec::new();
     for (index, segment) in segments.iter().enumerate() {
@@ -37,7 +40,7 @@ pub(super) fn decode(segments: &[&[u8]]) -> Result<(Vec<u8>, Option<Vec<u8>>), (
 
 /// As a whole, cut in two at every byte, and byte by byte: always the same.
 #[track_caller]
-fn decode_every_way(bytes: &[u8]) -> Result<(Vec<u8>, Option<Vec<u8>>), (E, Vec<u8>)> {
+fn decode_every_way(bytes: &[u8]) -> Outcome {
     let whole = decode(&[bytes]);
     for cut in 0..=bytes.len() {
         assert_eq!(decode(&[&bytes[..cut], &bytes[cut..]]), whole, "cut at {cut}");

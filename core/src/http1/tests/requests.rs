@@ -8,8 +8,8 @@ const BODY: &str = "{\"a\":1}";
 
 /// A POST with these header lines behind a valid Host.
 fn post(lines: &[&[u8]]) -> Vec<u8> {
-    let mut out = format!("{START}\r\nHost: gw.test\r\nContent-Type: application/json\r\n");
-    let mut out = std::mem::take(&mut out).into_bytes();
+    let start = format!("{START}\r\nHost: gw.test\r\nContent-Type: application/json\r\n");
+    let mut out = start.into_bytes();
     for line in lines {
         out.extend_from_slice(line);
         out.extend_from_slice(b"\r\n");
@@ -285,7 +285,7 @@ fn control_characters_are_refused_wherever_they_stand() {
     let controls = (0..0x20u8).filter(|byte| !b"\t\r\n".contains(byte)).chain([0x7f]);
     for control in controls {
         for offset in 0..70 {
-            let mut value = vec![b'v'; 70];
+            let mut value = [b'v'; 70];
             value[offset] = control;
             let line = [b"X-A: ", &value[..]].concat();
             refused(&post(&[&line]), RequestError::HeaderValue);
