@@ -1,3 +1,8 @@
 //! Simulated engines, honest load and side-by-side comparison.
 
+pub mod blocking;
+pub mod clock;
 pub mod engine;
+pub mod runtime;
+pub mod server;
+pub mod timer;

@@ -59,12 +59,10 @@ pub struct Counters {
 }
 
 /// What an engine reports about itself at one moment.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Load {
     pub running: u32,
     pub waiting: u32,
-    /// Prompt tokens of waiting requests that the cache does not hold now.
-    pub waiting_uncached_tokens: u64,
     /// KV blocks in use by running requests, and in the pool.
     pub used_blocks: u32,
     pub total_blocks: u32,
@@ -208,14 +206,18 @@ impl Engine {
 
     /// The engine's load now.
     pub fn load(&self) -> Load {
-        let uncached = |r: &Request| u64::from(r.known()) - u64::from(self.cached_tokens_of(r));
         Load {
             running: self.running.len() as u32,
             waiting: self.waiting.len() as u32,
-            waiting_uncached_tokens: self.waiting.iter().map(uncached).sum(),
             used_blocks: self.pool.used(),
             total_blocks: self.pool.capacity(),
         }
+    }
+
+    /// Tokens of waiting requests that the cache does not hold now. Walks the queue.
+    pub fn waiting_uncached_tokens(&self) -> u64 {
+        let uncached = |r: &Request| u64::from(r.known()) - u64::from(self.cached_tokens_of(r));
+        self.waiting.iter().map(uncached).sum()
     }
 
     /// Tokens of the request the prefix cache would spare: whole leading blocks, and at least one

@@ -145,7 +145,7 @@ fn the_batch_limit_makes_the_rest_wait_in_order() {
     // The first was alone when its step began; the second joins at 1,004; the others wait.
     assert_eq!(engine.load().running, 1);
     assert_eq!(engine.load().waiting, 3);
-    assert_eq!(engine.load().waiting_uncached_tokens, 12);
+    assert_eq!(engine.waiting_uncached_tokens(), 12);
     let out = run_until_idle(&mut engine);
     let finished: Vec<_> = out.iter().filter(|p| p.finished).map(|p| p.request).collect();
     assert_eq!(finished, ids);

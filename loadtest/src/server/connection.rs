@@ -1,0 +1,326 @@
+//! One client connection of an engine: requests in, answers out, until either side closes.
+
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Instant as Clock;
+
+use monoio::buf::IoBuf;
+use monoio::io::{AsyncWriteRentExt, OwnedWriteHalf, Splitable};
+use monoio::net::TcpStream;
+use smg_core::http1::{
+    BodyLength, CONTINUE, ChunkedDecoder, Header, Known, Method, RequestHead,
+    SimpleResponse, find, parse_request, path_and_query, split_query, write_simple_response,
+};
+
+use super::answer::Answer;
+use super::endpoint::{Endpoint, Kind};
+use super::host::{Host, Ready, Ticket};
+use super::instant::Instant;
+use super::reader::Reader;
+use super::request::{Api, BadRequest, Generation};
+use super::routes::{self, Reply};
+use super::stats::OpenRequest;
+use crate::clock::now_ns;
+use crate::engine::SubmitError;
+
+/// A larger request body is refused with 413.
+const MAX_BODY_BYTES: u64 = 64 * 1024 * 1024;
+
+pub(super) const STREAM_HEAD: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; \
+    charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n";
+
+/// The peer is gone, or sent what cannot be understood: the connection ends.
+struct Closed;
+
+/// Serves the connection to its end.
+pub(super) async fn serve(stream: TcpStream, endpoint: Rc<Endpoint>) {
+    // Without it only small answers would be late.
+    let _ = stream.set_nodelay(true);
+    let (read, write) = stream.into_split();
+    let mut connection = Connection {
+        reader: Reader::new(read),
+        writer: write,
+        headers: Vec::new(),
+        out: Vec::new(),
+        endpoint,
+    };
+    while let Ok(true) = connection.serve_one().await {}
+}
+
+struct Connection {
+    reader: Reader,
+    writer: OwnedWriteHalf<TcpStream>,
+    headers: Vec<Header>,
+    /// Reused for every write of this connection's own making.
+    out: Vec<u8>,
+    endpoint: Rc<Endpoint>,
+}
+
+impl Connection {
+    /// Serves one request. True: the connection can carry another one.
+    async fn serve_one(&mut self) -> Result<bool, Closed> {
+        let head = self.read_head().await?;
+        if let BodyLength::Fixed(length) = head.body
+            && length > MAX_BODY_BYTES
+        {
+            return self.reply(&head, &Reply::error(413, "request body is too large")).await;
+        }
+        if head.expect_continue {
+            self.write(CONTINUE).await?;
+        }
+        let (path, _) = split_query(path_and_query(head.target.of(&self.reader.buf)));
+        let api = Api::of_path(path).filter(|_| head.method == Method::Post);
+        let endpoint = self.endpoint.clone();
+        match (api, &endpoint.kind) {
+            (Some(_), Kind::Instant(instant)) => self.answer_instantly(&head, instant).await,
+            (Some(api), Kind::Simulated(host)) => self.generate(&head, api, host).await,
+            (None, _) => {
+                let reply = routes::answer(&endpoint, head.method, path);
+                self.read_body(&head).await?;
+                self.reply(&head, &reply).await
+            }
+        }
+    }
+
+    async fn read_head(&mut self) -> Result<RequestHead, Closed> {
+        loop {
+            match parse_request(&self.reader.buf, &mut self.headers) {
+                Ok(Some(head)) => return Ok(head),
+                Ok(None) => {
+                    if !self.reader.fill().await {
+                        return Err(Closed);
+                    }
+                }
+                Err(error) => {
+                    let body = routes::error_body(error.status(), error.message());
+                    write_simple_response(
+                        &mut self.out,
+                        &SimpleResponse {
+                            status: error.status(),
+                            content_type: routes::JSON,
+                            extra_headers: &[],
+                            body: &body,
+                            connection_close: true,
+                            http10_client: false,
+                            head_only: false,
+                        },
+                    );
+                    let _ = self.flush().await;
+                    return Err(Closed);
+                }
+            }
+        }
+    }
+
+    /// Takes head and body off the buffer and returns the body, decoded.
+    async fn read_body(&mut self, head: &RequestHead) -> Result<Vec<u8>, Closed> {
+        self.reader.buf.drain(..head.len);
+        let mut body = Vec::new();
+        match head.body {
+            BodyLength::Fixed(length) => {
+                while (self.reader.buf.len() as u64) < length {
+                    self.fill().await?;
+                }
+                // Fits: at most MAX_BODY_BYTES.
+                body.extend(self.reader.buf.drain(..length as usize));
+            }
+            BodyLength::Chunked => {
+                let mut decoder = ChunkedDecoder::new();
+                loop {
+                    let decoded =
+                        decoder.decode(&mut self.reader.buf).map_err(|_malformed| Closed)?;
+                    body.extend_from_slice(&self.reader.buf[..decoded.payload]);
+                    self.reader.buf.drain(..decoded.consumed);
+                    if decoded.done {
+                        break;
+                    }
+                    if body.len() as u64 > MAX_BODY_BYTES {
+                        return Err(Closed);
+                    }
+                    self.fill().await?;
+                }
+            }
+            BodyLength::None | BodyLength::UntilClose => {}
+        }
+        Ok(body)
+    }
+
+    async fn answer_instantly(
+        &mut self,
+        head: &RequestHead,
+        instant: &Instant,
+    ) -> Result<bool, Closed> {
+        let endpoint = self.endpoint.clone();
+        let _open = OpenRequest::new(&endpoint.stats);
+        let stream = if let BodyLength::Fixed(length) = head.body {
+            while self.reader.buf.len() < head.len + Instant::look_ahead(length) {
+                self.fill().await?;
+            }
+            let stream = Instant::asks_for_stream(&self.reader.buf[head.len..]);
+            if !self.reader.skip(head.len as u64 + length).await {
+                return Err(Closed);
+            }
+            stream
+        } else {
+            Instant::asks_for_stream(&self.read_body(head).await?)
+        };
+        if !stream {
+            self.write(instant.whole.clone()).await?;
+            return Ok(head.keep_alive);
+        }
+        self.out.extend_from_slice(&instant.stream_head);
+        let start = Clock::now();
+        for index in 0..instant.options.events {
+            if index > 0 && !instant.options.interval.is_zero() {
+                let due = start + instant.options.interval * index;
+                monoio::time::sleep_until(due.into()).await;
+            }
+            instant.push_event(&mut self.out, now_ns());
+            if index + 1 == instant.options.events {
+                break;
+            }
+            self.flush().await?;
+        }
+        self.out.extend_from_slice(&instant.stream_end);
+        self.flush().await?;
+        Ok(head.keep_alive)
+    }
+
+    async fn generate(
+        &mut self,
+        head: &RequestHead,
+        api: Api,
+        host: &Rc<Host>,
+    ) -> Result<bool, Closed> {
+        let endpoint = self.endpoint.clone();
+        let _open = OpenRequest::new(&endpoint.stats);
+        let id = match find(&self.headers, Known::XRequestId) {
+            Some(header) => endpoint.request_id(Some(header.value.of(&self.reader.buf))),
+            None => endpoint.request_id(None),
+        };
+        let body = self.read_body(head).await?;
+        let parsed = host.read(|engine| {
+            Generation::parse(api, &body, &endpoint.model, engine.profile())
+        });
+        drop(body);
+        let generation = match parsed {
+            Ok(generation) => generation,
+            Err(error) => return self.reply(head, &bad_request(error, &endpoint.model)).await,
+        };
+        let Generation { stream, include_usage, sequence } = generation;
+        let answer = Answer {
+            api,
+            id: &id,
+            created: crate::clock::unix_seconds(),
+            model_json: &endpoint.model_json,
+            prompt_tokens: sequence.prompt_tokens,
+            answer_tokens: sequence.answer_tokens,
+            seed: sequence.answer_seed,
+        };
+        let ticket = match host.submit(sequence) {
+            Ok(ticket) => ticket,
+            Err(error) => return self.reply(head, &refused(error)).await,
+        };
+        if stream {
+            self.stream(&answer, &ticket, include_usage).await?;
+            Ok(head.keep_alive)
+        } else {
+            let ready = self.tokens(&ticket, answer.answer_tokens - 1).await?;
+            drop(ticket);
+            let body = answer.whole(ready.cached_tokens);
+            self.reply(head, &Reply { status: 200, content_type: routes::JSON, body }).await
+        }
+    }
+
+    async fn stream(
+        &mut self,
+        answer: &Answer<'_>,
+        ticket: &Ticket,
+        include_usage: bool,
+    ) -> Result<(), Closed> {
+        // vLLM sends the head as soon as the request is accepted.
+        self.write(STREAM_HEAD).await?;
+        let mut sent = 0;
+        loop {
+            let ready = self.tokens(ticket, sent).await?;
+            for index in sent..ready.generated {
+                answer.push_token(&mut self.out, index, ready.cached_tokens, now_ns());
+            }
+            sent = ready.generated;
+            if ready.finished {
+                answer.push_end(&mut self.out, include_usage, ready.cached_tokens);
+                return self.flush().await;
+            }
+            self.flush().await?;
+        }
+    }
+
+    /// Waits until the engine has generated more than `seen` tokens, or the client leaves.
+    async fn tokens(&mut self, ticket: &Ticket, seen: u32) -> Result<Ready, Closed> {
+        poll_fn(|cx| {
+            if let Poll::Ready(ready) = ticket.poll_tokens(seen, cx) {
+                return Poll::Ready(Ok(ready));
+            }
+            self.reader.poll_gone(cx).map(|()| Err(Closed))
+        })
+        .await
+    }
+
+    async fn reply(&mut self, head: &RequestHead, reply: &Reply) -> Result<bool, Closed> {
+        write_simple_response(
+            &mut self.out,
+            &SimpleResponse {
+                status: reply.status,
+                content_type: reply.content_type,
+                extra_headers: &[],
+                body: &reply.body,
+                connection_close: !head.keep_alive,
+                http10_client: head.http10,
+                head_only: head.method == Method::Head,
+            },
+        );
+        self.flush().await?;
+        // The body of a request refused by its length alone is still to come.
+        Ok(head.keep_alive && reply.status != 413)
+    }
+
+    async fn fill(&mut self) -> Result<(), Closed> {
+        if self.reader.fill().await { Ok(()) } else { Err(Closed) }
+    }
+
+    /// Sends what was prepared in `out`.
+    async fn flush(&mut self) -> Result<(), Closed> {
+        let mut out = std::mem::take(&mut self.out);
+        let result;
+        (result, out) = self.writer.write_all(out).await;
+        out.clear();
+        self.out = out;
+        result.map(drop).map_err(|_gone| Closed)
+    }
+
+    async fn write(&mut self, bytes: impl IoBuf + 'static) -> Result<(), Closed> {
+        self.writer.write_all(bytes).await.0.map(drop).map_err(|_gone| Closed)
+    }
+}
+
+fn bad_request(error: BadRequest, model: &str) -> Reply {
+    match error {
+        BadRequest::Json(what) => Reply::error(400, &format!("JSON decode error: {what}")),
+        BadRequest::Missing(field) => Reply::error(400, &format!("Field required: {field}")),
+        BadRequest::UnknownModel(asked) => Reply::error(
+            404,
+            &format!("The model `{asked}` does not exist. Valid aliases: {model}."),
+        ),
+    }
+}
+
+fn refused(error: SubmitError) -> Reply {
+    match error {
+        SubmitError::TooLong { tokens, limit } => Reply::error(
+            400,
+            &format!("Prompt and answer need {tokens} tokens; the engine takes {limit}."),
+        ),
+        SubmitError::QueueFull => Reply::error(503, "The waiting queue is full."),
+    }
+}

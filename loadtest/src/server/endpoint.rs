@@ -1,0 +1,53 @@
+//! What all connections of one engine's port share.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::host::Host;
+use super::instant::Instant;
+use super::stats::EngineStats;
+
+pub(super) struct Endpoint {
+    pub model: String,
+    /// The model's name as a JSON string, quotes included.
+    pub model_json: String,
+    pub kind: Kind,
+    pub stats: Arc<EngineStats>,
+    /// Unix seconds.
+    pub started: u64,
+    next_id: Cell<u64>,
+}
+
+pub(super) enum Kind {
+    Simulated(Rc<Host>),
+    Instant(Instant),
+}
+
+impl Endpoint {
+    pub fn new(model: &str, kind: Kind, stats: Arc<EngineStats>) -> Self {
+        Self {
+            model: model.to_owned(),
+            model_json: serde_json::Value::from(model).to_string(),
+            kind,
+            stats,
+            started: crate::clock::unix_seconds(),
+            next_id: Cell::new(0),
+        }
+    }
+
+    /// The identity of a request: its `x-request-id` if that is short and plain, as vLLM does it,
+    /// else a new one of 16 hex digits.
+    pub fn request_id(&self, header: Option<&[u8]>) -> String {
+        let plain = |id: &&[u8]| {
+            (1..=128).contains(&id.len())
+                && id.iter().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(b))
+        };
+        if let Some(id) = header.filter(plain) {
+            return id.iter().map(|byte| char::from(*byte)).collect();
+        }
+        let id = self.next_id.get();
+        self.next_id.set(id + 1);
+        format!("{:016x}", xxhash_rust::xxh3::xxh3_64_with_seed(&id.to_le_bytes(), self.started))
+    }
+}
