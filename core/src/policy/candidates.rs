@@ -45,6 +45,11 @@ impl<'a> Candidates<'a> {
         Eligible { all: self, lifted }
     }
 
+    /// The workers that may be chosen, those already tried for this request included.
+    pub fn ignoring_tried(self) -> Eligible<'a> {
+        Eligible { all: self, lifted: true }
+    }
+
     /// Whether somebody may be chosen who was not tried for this request: if not, a retry can only
     /// go back to a worker that failed.
     pub fn any_untried(&self) -> bool {

@@ -9,12 +9,15 @@
 //! | `cache_aware` | [`cache_aware`], built from [`kv_pressure`], [`ranking`], [`spill_gate`], [`expected_wait`] |
 //! | `least_load`, `power_of_two` | [`least_load`], [`power_of_two`] over [`expected_wait`] |
 //! | `round_robin`, `random`, `passthrough`, `bucket` | [`rotation`], [`sampling`], [`kind::PolicyKind`] |
+//! | `prefix_hash`, `consistent_hashing` | [`prefix_hash`], [`consistent_hashing`] over [`ring`] |
+//! | `manual`, `--routing-key-override` | [`sticky`] |
 //!
 //! Load reports: [`load_report`] reads them, [`loads`] publishes them as epochs and keeps the credits.
 
 pub mod branch;
 pub mod cache_aware;
 pub mod candidates;
+pub mod consistent_hashing;
 pub mod expected_wait;
 pub mod kind;
 pub mod kv_pressure;
@@ -22,11 +25,14 @@ pub mod least_load;
 pub mod load_report;
 pub mod loads;
 pub mod power_of_two;
+pub mod prefix_hash;
 pub mod ranking;
+pub mod ring;
 pub mod rotation;
 pub mod sampling;
 pub mod spill_gate;
 pub mod state;
+pub mod sticky;
 
 pub use branch::Branch;
 pub use candidates::{Candidates, Eligible, NoWorker};

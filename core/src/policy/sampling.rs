@@ -40,6 +40,37 @@ pub(crate) fn sample(
     scratch.get(rng.below(scratch.len())).copied()
 }
 
+/// The eligible worker with the fewest requests in flight, ties at random.
+pub(crate) fn fewest_in_flight(
+    eligible: &Eligible<'_>,
+    scratch: &mut Vec<WorkerId>,
+    rng: &mut Rng,
+) -> Option<WorkerId> {
+    fewest(eligible, scratch, |worker| eligible.in_flight(worker), rng)
+}
+
+/// The eligible worker with the smallest `count`, ties at random.
+pub(crate) fn fewest(
+    eligible: &Eligible<'_>,
+    ties: &mut Vec<WorkerId>,
+    count: impl Fn(WorkerId) -> u32,
+    rng: &mut Rng,
+) -> Option<WorkerId> {
+    ties.clear();
+    let mut least = u32::MAX;
+    for worker in eligible.iter() {
+        let count = count(worker);
+        if count < least {
+            ties.clear();
+            least = count;
+        }
+        if count == least {
+            ties.push(worker);
+        }
+    }
+    ties.get(rng.below(ties.len())).copied()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
