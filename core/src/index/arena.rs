@@ -1,0 +1,211 @@
+//! Storage for small records under stable 32-bit ids, in chunks: growth never moves a record, and a
+//! chunk whose last record went is given back.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::ops::{Index, IndexMut};
+
+use super::Garbage;
+
+/// No record.
+pub(super) const NIL: u32 = u32::MAX;
+
+/// A record that can say that its place is free.
+pub(super) trait Vacancy {
+    /// A free place, followed by the free place `next` ([`NIL`] at the end).
+    fn vacant(next: u32) -> Self;
+
+    /// The next free place if this place is free.
+    fn next_vacant(&self) -> Option<u32>;
+}
+
+/// Records of one kind.
+#[derive(Debug)]
+pub(super) struct Arena<T> {
+    chunks: Vec<Chunk<T>>,
+    /// Chunks with room. The lowest is filled first, so that the highest drain.
+    open: BinaryHeap<Reverse<u32>>,
+    len: usize,
+}
+
+#[derive(Debug)]
+struct Chunk<T> {
+    /// Empty and without memory while no record lives here.
+    places: Vec<T>,
+    first_vacant: u32,
+    live: u32,
+    is_open: bool,
+}
+
+const CHUNK_BITS: u32 = 10;
+const CHUNK: usize = 1 << CHUNK_BITS;
+
+impl<T> Default for Arena<T> {
+    fn default() -> Self {
+        Self { chunks: Vec::new(), open: BinaryHeap::new(), len: 0 }
+    }
+}
+
+impl<T: Vacancy + Send + 'static> Arena<T> {
+    /// Number of records.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Stores `record`. The caller keeps the number of records below 2^31.
+    pub fn insert(&mut self, record: T) -> u32 {
+        let index = self.open_chunk();
+        let chunk = &mut self.chunks[index as usize];
+        let place = match chunk.first_vacant {
+            NIL => {
+                chunk.places.push(record);
+                chunk.places.len() as u32 - 1
+            }
+            place => {
+                let slot = &mut chunk.places[place as usize];
+                chunk.first_vacant = slot.next_vacant().unwrap_or(NIL);
+                *slot = record;
+                place
+            }
+        };
+        chunk.live += 1;
+        if chunk.live as usize == CHUNK {
+            chunk.is_open = false;
+            self.open.pop();
+        }
+        self.len += 1;
+        index << CHUNK_BITS | place
+    }
+
+    /// Frees the record `id`.
+    pub fn remove(&mut self, id: u32, garbage: &mut Garbage) {
+        let (index, place) = split_id(id);
+        let chunk = &mut self.chunks[index];
+        debug_assert!(chunk.places[place].next_vacant().is_none(), "record {id} freed twice");
+        chunk.places[place] = T::vacant(chunk.first_vacant);
+        chunk.first_vacant = place as u32;
+        chunk.live -= 1;
+        self.len -= 1;
+        if chunk.live == 0 {
+            chunk.first_vacant = NIL;
+            garbage.push(std::mem::take(&mut chunk.places));
+        }
+        if !chunk.is_open {
+            chunk.is_open = true;
+            self.open.push(Reverse(index as u32));
+        }
+    }
+
+    /// One past the highest id in use.
+    pub fn end(&self) -> u32 {
+        (self.chunks.len() << CHUNK_BITS) as u32
+    }
+
+    /// The record `id`, if there is one.
+    pub fn get(&self, id: u32) -> Option<&T> {
+        let (index, place) = split_id(id);
+        let record = self.chunks.get(index)?.places.get(place)?;
+        record.next_vacant().is_none().then_some(record)
+    }
+
+    fn open_chunk(&mut self) -> u32 {
+        let index = match self.open.peek() {
+            Some(&Reverse(index)) => index,
+            None => {
+                let index = self.chunks.len() as u32;
+                self.chunks.push(Chunk {
+                    places: Vec::new(),
+                    first_vacant: NIL,
+                    live: 0,
+                    is_open: true,
+                });
+                self.open.push(Reverse(index));
+                index
+            }
+        };
+        let places = &mut self.chunks[index as usize].places;
+        if places.capacity() == 0 {
+            places.reserve_exact(CHUNK);
+        }
+        index
+    }
+}
+
+impl<T> Index<u32> for Arena<T> {
+    type Output = T;
+
+    #[inline]
+    fn index(&self, id: u32) -> &T {
+        let (index, place) = split_id(id);
+        &self.chunks[index].places[place]
+    }
+}
+
+impl<T> IndexMut<u32> for Arena<T> {
+    #[inline]
+    fn index_mut(&mut self, id: u32) -> &mut T {
+        let (index, place) = split_id(id);
+        &mut self.chunks[index].places[place]
+    }
+}
+
+#[inline]
+fn split_id(id: u32) -> (usize, usize) {
+    ((id >> CHUNK_BITS) as usize, id as usize & (CHUNK - 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, PartialEq)]
+    enum Record {
+        Value(u32),
+        Vacant(u32),
+    }
+
+    impl Vacancy for Record {
+        fn vacant(next: u32) -> Self {
+            Record::Vacant(next)
+        }
+
+        fn next_vacant(&self) -> Option<u32> {
+            match self {
+                Record::Value(_) => None,
+                Record::Vacant(next) => Some(*next),
+            }
+        }
+    }
+
+    #[test]
+    fn ids_are_stable_and_reused_lowest_chunk_first() {
+        let (mut arena, mut garbage) = (Arena::default(), Garbage::default());
+        let ids: Vec<_> = (0..3000).map(|i| arena.insert(Record::Value(i))).collect();
+        assert_eq!(ids, (0..3000).collect::<Vec<_>>());
+        for id in [5, 2500, 700] {
+            arena.remove(id, &mut garbage);
+        }
+        assert_eq!(arena.len(), 2997);
+        assert!(arena.get(700).is_none());
+        assert_eq!(arena.insert(Record::Value(1)), 700);
+        assert_eq!(arena.insert(Record::Value(2)), 5);
+        assert_eq!(arena.insert(Record::Value(3)), 2500);
+        assert_eq!(arena[2999], Record::Value(2999));
+        assert!(garbage.is_empty());
+    }
+
+    #[test]
+    fn an_empty_chunk_is_given_back_and_can_be_filled_again() {
+        let (mut arena, mut garbage) = (Arena::default(), Garbage::default());
+        for i in 0..2048 {
+            arena.insert(Record::Value(i));
+        }
+        for id in 1024..2048 {
+            arena.remove(id, &mut garbage);
+        }
+        assert!(!garbage.is_empty());
+        assert!(arena.get(1024).is_none());
+        assert_eq!(arena.insert(Record::Value(9)), 1024);
+        assert_eq!(arena.end(), 2048);
+    }
+}

@@ -1,0 +1,225 @@
+//! Bucket heads of a hash table whose chains run through the records themselves. Linear hashing
+//! (Litwin 1980): an insertion splits at most one bucket and a removal merges at most two, so no
+//! operation ever rehashes the table.
+
+use super::Garbage;
+use super::arena::NIL;
+
+/// Records that can be chained.
+pub(super) trait Chained {
+    /// Hash of the record's key; all bits count.
+    fn hash(&self, id: u32) -> u32;
+    /// The next record of the chain.
+    fn next(&self, id: u32) -> u32;
+    /// Sets the next record of the chain.
+    fn set_next(&mut self, id: u32, next: u32);
+}
+
+/// Heads of the chains.
+#[derive(Debug)]
+pub(super) struct Buckets {
+    chunks: Vec<Vec<u32>>,
+    buckets: u32,
+    len: u32,
+}
+
+const CHUNK_BITS: u32 = 10;
+const CHUNK: u32 = 1 << CHUNK_BITS;
+/// Buckets a table never shrinks below; a power of two.
+const MIN_BUCKETS: u32 = 16;
+
+impl Default for Buckets {
+    fn default() -> Self {
+        Self { chunks: vec![vec![NIL; MIN_BUCKETS as usize]], buckets: MIN_BUCKETS, len: 0 }
+    }
+}
+
+impl Buckets {
+    /// First record of the chain that holds the records with this hash.
+    #[inline]
+    pub fn first(&self, hash: u32) -> u32 {
+        self.head(self.bucket(hash))
+    }
+
+    /// Adds the record `id`. The caller keeps the number of records below 2^31.
+    pub fn insert(&mut self, records: &mut impl Chained, id: u32) {
+        self.len += 1;
+        if self.len > self.buckets {
+            self.split(records);
+        }
+        let bucket = self.bucket(records.hash(id));
+        records.set_next(id, self.head(bucket));
+        self.set_head(bucket, id);
+    }
+
+    /// Removes the record `id`, which must be present.
+    pub fn remove(&mut self, records: &mut impl Chained, id: u32, garbage: &mut Garbage) {
+        self.substitute(records, id, records.next(id));
+        self.len -= 1;
+        // Two at a time, so that the table keeps up: never more than two buckets per record.
+        for _ in 0..2 {
+            if self.buckets > MIN_BUCKETS && self.buckets > 2 * self.len {
+                self.merge(records, garbage);
+            }
+        }
+    }
+
+    /// Puts `new`, which must have the same hash, in the place of `old`.
+    pub fn replace(&mut self, records: &mut impl Chained, old: u32, new: u32) {
+        records.set_next(new, records.next(old));
+        self.substitute(records, old, new);
+    }
+
+    /// Number of records.
+    #[cfg(any(test, debug_assertions))]
+    pub fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// Makes whatever points at `old` point at `new`.
+    fn substitute(&mut self, records: &mut impl Chained, old: u32, new: u32) {
+        let bucket = self.bucket(records.hash(old));
+        let mut at = self.head(bucket);
+        if at == old {
+            return self.set_head(bucket, new);
+        }
+        while at != NIL {
+            let next = records.next(at);
+            if next == old {
+                return records.set_next(at, new);
+            }
+            at = next;
+        }
+        debug_assert!(false, "record {old} is not in its chain");
+    }
+
+    /// Adds one bucket and moves to it what belongs there.
+    fn split(&mut self, records: &mut impl Chained) {
+        let new = self.buckets;
+        let old = new - prev_power_of_two(new);
+        match self.chunks.last_mut() {
+            Some(chunk) if chunk.len() < CHUNK as usize => chunk.push(NIL),
+            _ => {
+                let mut chunk = Vec::with_capacity(CHUNK as usize);
+                chunk.push(NIL);
+                self.chunks.push(chunk);
+            }
+        }
+        self.buckets += 1;
+        let mut at = self.head(old);
+        let (mut stay, mut go) = (NIL, NIL);
+        while at != NIL {
+            let next = records.next(at);
+            let chain = if self.bucket(records.hash(at)) == new { &mut go } else { &mut stay };
+            records.set_next(at, *chain);
+            *chain = at;
+            at = next;
+        }
+        self.set_head(old, stay);
+        self.set_head(new, go);
+    }
+
+    /// Takes the last bucket away and moves its records back.
+    fn merge(&mut self, records: &mut impl Chained, garbage: &mut Garbage) {
+        let last = self.buckets - 1;
+        let into = last - prev_power_of_two(last);
+        let mut at = self.head(last);
+        self.buckets = last;
+        while at != NIL {
+            let next = records.next(at);
+            records.set_next(at, self.head(into));
+            self.set_head(into, at);
+            at = next;
+        }
+        if let Some(chunk) = self.chunks.last_mut() {
+            chunk.pop();
+            if chunk.is_empty() {
+                garbage.push(self.chunks.pop());
+            }
+        }
+    }
+
+    #[inline]
+    fn bucket(&self, hash: u32) -> u32 {
+        let low = prev_power_of_two(self.buckets);
+        let bucket = hash & (2 * low - 1);
+        if bucket < self.buckets { bucket } else { hash & (low - 1) }
+    }
+
+    #[inline]
+    fn head(&self, bucket: u32) -> u32 {
+        self.chunks[(bucket >> CHUNK_BITS) as usize][(bucket & (CHUNK - 1)) as usize]
+    }
+
+    fn set_head(&mut self, bucket: u32, id: u32) {
+        self.chunks[(bucket >> CHUNK_BITS) as usize][(bucket & (CHUNK - 1)) as usize] = id;
+    }
+}
+
+/// The largest power of two at or below `n`, which is not 0.
+#[inline]
+fn prev_power_of_two(n: u32) -> u32 {
+    1 << n.ilog2()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+
+    /// Records whose hash is their value and whose id is their position.
+    struct Records(Vec<(u32, u32)>);
+
+    impl Chained for Records {
+        fn hash(&self, id: u32) -> u32 {
+            self.0[id as usize].0
+        }
+
+        fn next(&self, id: u32) -> u32 {
+            self.0[id as usize].1
+        }
+
+        fn set_next(&mut self, id: u32, next: u32) {
+            self.0[id as usize].1 = next;
+        }
+    }
+
+    fn contains(buckets: &Buckets, records: &Records, id: u32) -> bool {
+        let mut at = buckets.first(records.hash(id));
+        while at != NIL && at != id {
+            at = records.next(at);
+        }
+        at == id
+    }
+
+    #[test]
+    fn every_record_is_found_while_the_table_grows_and_shrinks() {
+        let mut rng = Rng::new(1);
+        let mut records = Records((0..5000).map(|_| (rng.next_u64() as u32, NIL)).collect());
+        let (mut buckets, mut garbage) = (Buckets::default(), Garbage::default());
+        for id in 0..5000 {
+            buckets.insert(&mut records, id);
+            assert!(contains(&buckets, &records, id / 2));
+        }
+        assert_eq!(buckets.buckets, 5000);
+        assert!((0..5000).all(|id| contains(&buckets, &records, id)));
+        for id in 0..4990 {
+            buckets.remove(&mut records, id, &mut garbage);
+            assert!(!contains(&buckets, &records, id));
+            assert!(contains(&buckets, &records, 4990 + id % 10));
+        }
+        assert_eq!((buckets.len(), buckets.buckets), (10, 20));
+        assert_eq!(buckets.chunks.len(), 1);
+        assert!(!garbage.is_empty());
+    }
+
+    #[test]
+    fn a_record_takes_another_ones_place() {
+        let mut records = Records(vec![(7, NIL), (7, NIL), (7, NIL), (7, NIL)]);
+        let mut buckets = Buckets::default();
+        (0..3).for_each(|id| buckets.insert(&mut records, id));
+        buckets.replace(&mut records, 1, 3);
+        let held: Vec<_> = (0..4).map(|id| contains(&buckets, &records, id)).collect();
+        assert_eq!(held, [true, false, true, true]);
+    }
+}

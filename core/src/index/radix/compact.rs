@@ -1,0 +1,49 @@
+//! Returning dead slab space: a pass over the nodes moves live edges out of the sparsest segments.
+
+use super::super::alphabet::Alphabet;
+use super::RadixTree;
+
+/// A pass in progress.
+#[derive(Debug)]
+pub(super) struct Compaction {
+    /// Nodes below this id have been visited.
+    next_node: u32,
+}
+
+/// Nodes visited for each entry of work a slice may do.
+const NODES_PER_ENTRY: usize = 4;
+/// Most bytes a slice moves (and the last edge may go beyond).
+const MOVED_BYTES: usize = 64 * 1024;
+
+impl<A: Alphabet> RadixTree<A> {
+    /// Does about `max_entries` entries' worth of compaction. True when nothing is left to do.
+    pub(super) fn compact_slice(&mut self, max_entries: usize) -> bool {
+        if self.compaction.is_none() {
+            if !self.slab.is_fragmented() || !self.slab.retire() {
+                return true;
+            }
+            self.compaction = Some(Compaction { next_node: 0 });
+        }
+        let Some(pass) = &mut self.compaction else { return true };
+        let end = self.nodes.end();
+        let stop = end.min(pass.next_node.saturating_add((max_entries * NODES_PER_ENTRY) as u32));
+        let mut moved_bytes = 0;
+        while pass.next_node < stop && moved_bytes < MOVED_BYTES {
+            let id = pass.next_node;
+            pass.next_node += 1;
+            let Some(node) = self.nodes.get(id) else { continue };
+            if node.is_root() || !self.slab.is_retiring(node.start) {
+                continue;
+            }
+            moved_bytes += node.len as usize * size_of::<A::Item>();
+            let start = self.slab.relocate(node.start, node.len, &mut self.garbage);
+            self.nodes[id].start = start;
+        }
+        if pass.next_node < end {
+            return false;
+        }
+        self.slab.stop_retiring();
+        self.compaction = None;
+        !self.slab.is_fragmented()
+    }
+}

@@ -1,0 +1,227 @@
+//! Nodes and how they hang together: roots, children, the table of siblings.
+
+use super::super::alphabet::Alphabet;
+use super::super::arena::{Arena, NIL, Vacancy};
+use super::super::buckets::Chained;
+use super::super::slab::Position;
+use super::RadixTree;
+use super::holders::Entry;
+
+/// Root of the prompts without a namespace; always there.
+pub(super) const ROOT: u32 = 0;
+
+/// `parent` of a free place.
+const VACANT: u32 = NIL - 1;
+
+/// One edge and its holders: one cache line.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(super) struct Node {
+    /// Where the edge's content is; in a root, the namespace.
+    pub start: Position,
+    /// Length of the edge in items; 0 in roots only.
+    pub len: u32,
+    /// Length of the edge in units.
+    pub units: u32,
+    /// [`NIL`] in roots.
+    pub parent: u32,
+    /// Digest of the edge's first unit (a root's: of its namespace).
+    pub key: u32,
+    /// Next in the chain of the table, if the node is in the table.
+    pub chain: u32,
+    /// One child that is not in the table.
+    pub child: u32,
+    /// Number of children in the table.
+    pub tabled: u32,
+    /// Further holders: none, a chain of extras, or a crowd.
+    pub extra: u32,
+    /// The first holder.
+    pub entry: Entry,
+}
+
+const _: () = assert!(size_of::<Node>() == 64);
+
+impl Node {
+    /// The root of a namespace.
+    pub fn root(namespace: Option<u64>) -> Self {
+        Self {
+            start: namespace.unwrap_or(0),
+            len: 0,
+            units: 0,
+            parent: NIL,
+            key: namespace.map_or(0, fold),
+            chain: NIL,
+            child: NIL,
+            tabled: 0,
+            extra: NIL,
+            entry: Entry::NONE,
+        }
+    }
+
+    /// Whether this is the root of a namespace.
+    #[inline]
+    pub fn is_root(&self) -> bool {
+        self.len == 0
+    }
+
+    fn has_children(&self) -> bool {
+        self.child != NIL || self.tabled > 0
+    }
+}
+
+impl Vacancy for Node {
+    fn vacant(next: u32) -> Self {
+        Self { parent: VACANT, chain: next, ..Node::root(None) }
+    }
+
+    fn next_vacant(&self) -> Option<u32> {
+        (self.parent == VACANT).then_some(self.chain)
+    }
+}
+
+impl Chained for Arena<Node> {
+    fn hash(&self, id: u32) -> u32 {
+        let node = &self[id];
+        child_hash(node.parent, node.key)
+    }
+
+    fn next(&self, id: u32) -> u32 {
+        self[id].chain
+    }
+
+    fn set_next(&mut self, id: u32, next: u32) {
+        self[id].chain = next;
+    }
+}
+
+impl<A: Alphabet> RadixTree<A> {
+    /// The root of a namespace, if it has prompts.
+    pub(super) fn root(&self, namespace: Option<u64>) -> Option<u32> {
+        let Some(namespace) = namespace else { return Some(ROOT) };
+        let key = fold(namespace);
+        let mut at = self.table.first(child_hash(NIL, key));
+        while at != NIL {
+            let node = &self.nodes[at];
+            if node.parent == NIL && node.start == namespace {
+                return Some(at);
+            }
+            at = node.chain;
+        }
+        None
+    }
+
+    /// The root of a namespace, made if there is none.
+    pub(super) fn root_or_new(&mut self, namespace: Option<u64>) -> u32 {
+        self.root(namespace).unwrap_or_else(|| {
+            let id = self.nodes.insert(Node::root(namespace));
+            self.table.insert(&mut self.nodes, id);
+            id
+        })
+    }
+
+    /// The content of a node's edge.
+    #[inline]
+    pub(super) fn edge(&self, node: &Node) -> &[A::Item] {
+        self.slab.get(node.start, node.len)
+    }
+
+    /// The child of `parent` that shares at least the first unit with `rest`, and the length in items
+    /// of what they share.
+    #[inline]
+    pub(super) fn child(
+        &self,
+        parent: &Node,
+        parent_id: u32,
+        rest: &[A::Item],
+    ) -> Option<(u32, usize)> {
+        let only = parent.tabled == 0;
+        if only {
+            if parent.child == NIL {
+                return None;
+            }
+            let common = self.alphabet.common(self.edge(&self.nodes[parent.child]), rest);
+            return (common > 0).then_some((parent.child, common));
+        }
+        let key = self.alphabet.key(rest);
+        let shares = |id: u32, node: &Node| {
+            let common =
+                if node.key == key { self.alphabet.common(self.edge(node), rest) } else { 0 };
+            (common > 0).then_some((id, common))
+        };
+        if parent.child != NIL
+            && let Some(found) = shares(parent.child, &self.nodes[parent.child])
+        {
+            return Some(found);
+        }
+        let mut at = self.table.first(child_hash(parent_id, key));
+        while at != NIL {
+            let node = &self.nodes[at];
+            if node.parent == parent_id
+                && let Some(found) = shares(at, node)
+            {
+                return Some(found);
+            }
+            at = node.chain;
+        }
+        None
+    }
+
+    /// Makes `id`, whose parent and key are set, a child of its parent.
+    pub(super) fn link_child(&mut self, id: u32) {
+        let parent_id = self.nodes[id].parent;
+        let parent = &mut self.nodes[parent_id];
+        if parent.child == NIL {
+            parent.child = id;
+        } else {
+            parent.tabled += 1;
+            self.table.insert(&mut self.nodes, id);
+        }
+    }
+
+    /// Puts `new`, which has the same parent and key, in the place of its sibling `old`.
+    pub(super) fn replace_child(&mut self, old: u32, new: u32) {
+        let parent_id = self.nodes[old].parent;
+        let parent = &mut self.nodes[parent_id];
+        if parent.child == old {
+            parent.child = new;
+        } else {
+            self.table.replace(&mut self.nodes, old, new);
+        }
+    }
+
+    /// Frees a node without holders, which has no children, and its namespace's root with the last
+    /// of its prompts.
+    pub(super) fn free_node(&mut self, id: u32) {
+        let node = &self.nodes[id];
+        debug_assert!(!node.has_children(), "node {id} has children and no holder");
+        let parent_id = node.parent;
+        self.slab.release(node.start, node.len, &mut self.garbage);
+        let parent = &mut self.nodes[parent_id];
+        if parent.child == id {
+            parent.child = NIL;
+        } else {
+            parent.tabled -= 1;
+            self.table.remove(&mut self.nodes, id, &mut self.garbage);
+        }
+        self.nodes.remove(id, &mut self.garbage);
+        let parent = &self.nodes[parent_id];
+        if parent.is_root() && parent_id != ROOT && !parent.has_children() {
+            self.table.remove(&mut self.nodes, parent_id, &mut self.garbage);
+            self.nodes.remove(parent_id, &mut self.garbage);
+        }
+    }
+}
+
+/// Hash of a child's place in the table; all bits of the result are well mixed.
+#[inline]
+fn child_hash(parent: u32, key: u32) -> u32 {
+    fold((u64::from(parent) << 32 | u64::from(key)) ^ 0x9e37_79b9_7f4a_7c15)
+}
+
+/// 64 bits to 32, by the high half of a 128-bit product folded.
+#[inline]
+fn fold(wide: u64) -> u32 {
+    let product = u128::from(wide) * 0x9fb2_1c65_1e98_df25;
+    let mixed = product as u64 ^ (product >> 64) as u64;
+    (mixed ^ mixed >> 32) as u32
+}
