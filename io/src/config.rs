@@ -411,9 +411,9 @@ pub struct RetryConfig {
     /// Longest pause, also for a worker's `Retry-After`; at least `initial_backoff_ms`.
     pub max_backoff_ms: u64,
     /// Growth of the pause per attempt; finite, at least 1.
-    pub backoff_multiplier: f32,
+    pub backoff_multiplier: f64,
     /// Each pause is scaled by a factor drawn from 1 ± this; 0 to 1.
-    pub jitter_factor: f32,
+    pub jitter_factor: f64,
 }
 
 impl Default for RetryConfig {
@@ -581,18 +581,20 @@ impl Default for PrometheusConfig {
     }
 }
 
-/// Log output; `RUST_LOG` beats `level`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Log output.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogConfig {
     /// Least severe level of the gateway's own events. Dependencies log from warn.
     pub level: LogLevel,
+    /// Directives of `RUST_LOG`, if set and not empty; they replace `level`.
+    pub filter: Option<String>,
     /// One JSON object per line.
     pub json: bool,
 }
 
 impl Default for LogConfig {
     fn default() -> Self {
-        Self { level: LogLevel::Info, json: false }
+        Self { level: LogLevel::Info, filter: None, json: false }
     }
 }
 

@@ -1,0 +1,129 @@
+//! Log lines on standard output, as text or JSON, without blocking the thread that logs.
+//!
+//! Lines go through a bounded queue to one writing thread. When the reader of standard output is
+//! too slow, lines are dropped and counted rather than a request delayed.
+
+use std::fmt;
+use std::io::{BufWriter, IsTerminal, stdout};
+
+use smg_io::config::{LogConfig, LogLevel};
+use tracing::{Event, Subscriber};
+use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
+use tracing_subscriber::filter::EnvFilter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry::LookupSpan;
+
+use crate::cli::ConfigError;
+
+mod json;
+mod text;
+mod time;
+
+/// Lines that may wait for the writing thread. The queue's slots exist from the start, 32 bytes each.
+const MAX_WAITING_LINES: usize = 8192;
+
+/// Bytes the writing thread gathers while lines keep coming.
+const WRITE_BUFFER_BYTES: usize = 64 * 1024;
+
+/// Logging for as long as this value lives; its drop writes the lines still waiting.
+#[must_use = "lines that wait are lost unless it lives to the end of the program"]
+pub struct Logging {
+    dropped: ErrorCounter,
+    _flush_on_drop: WorkerGuard,
+}
+
+impl Logging {
+    /// Reads how many lines were dropped so far because standard output was too slow.
+    pub fn dropped_lines(&self) -> impl Fn() -> u64 + Clone + Send + Sync + 'static {
+        let dropped = self.dropped.clone();
+        move || dropped.dropped_lines() as u64
+    }
+}
+
+/// Sends the program's events to standard output from here on. Call it once.
+///
+/// # Errors
+/// `RUST_LOG` is not a list of directives.
+pub fn init(config: &LogConfig) -> Result<Logging, ConfigError> {
+    let filter = filter(config)?;
+    let out = BufWriter::with_capacity(WRITE_BUFFER_BYTES, stdout());
+    let (writer, guard) = NonBlockingBuilder::default()
+        .lossy(true)
+        .buffered_lines_limit(MAX_WAITING_LINES)
+        .thread_name("smg-log")
+        .finish(out);
+    let dropped = writer.error_counter();
+    let colours = stdout().is_terminal();
+    // Only a second call can fail, and then the first one's output goes on.
+    let _ =
+        tracing::subscriber::set_global_default(subscriber(filter, config.json, colours, writer));
+    Ok(Logging { dropped, _flush_on_drop: guard })
+}
+
+fn filter(config: &LogConfig) -> Result<EnvFilter, ConfigError> {
+    match &config.filter {
+        Some(directives) => EnvFilter::builder().parse(directives).map_err(|error| {
+            ConfigError::invalid(
+                "RUST_LOG",
+                directives,
+                format_args!("Must be directives such as info,smg_io=debug ({error})"),
+            )
+        }),
+        // "smg" is the beginning of every target of ours.
+        None => Ok(EnvFilter::new(match config.level {
+            LogLevel::Error => "error",
+            LogLevel::Warn => "warn",
+            LogLevel::Info => "warn,smg=info",
+            LogLevel::Debug => "warn,smg=debug",
+            LogLevel::Trace => "warn,smg=trace",
+        })),
+    }
+}
+
+fn subscriber<W>(
+    filter: EnvFilter,
+    json: bool,
+    colours: bool,
+    writer: W,
+) -> impl Subscriber + Send + Sync
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    let lines = tracing_subscriber::fmt::layer()
+        .with_ansi(false)
+        .with_writer(writer)
+        .event_format(if json { LineFormat::Json } else { LineFormat::Text { colours } });
+    tracing_subscriber::registry().with(filter).with(lines)
+}
+
+/// How an event becomes a line. Spans are not shown: what a line needs is in its fields.
+enum LineFormat {
+    /// `2026-11-29 20:28:07 INFO target: message key=value`, in UTC.
+    Text { colours: bool },
+    /// `{"timestamp":…,"level":…,"target":…,"message":…,"key":value}`.
+    Json,
+}
+
+impl<S, N> FormatEvent<S, N> for LineFormat
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        _context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let now = time::now();
+        match self {
+            Self::Text { colours } => text::write_line(&mut writer, now, event, *colours),
+            Self::Json => json::write_line(&mut writer, now, event),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
