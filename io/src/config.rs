@@ -8,6 +8,9 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 
+pub use smg_core::policy::PolicyKind;
+/// [`PolicyKind`] for callers that say `PolicyName`.
+pub use smg_core::policy::PolicyKind as PolicyName;
 pub use worker_url::{WorkerUrl, WorkerUrlError};
 
 mod worker_url;
@@ -26,7 +29,7 @@ pub struct Config {
     /// Other names a model answers to, as (alias, canonical name). No alias appears twice.
     pub model_aliases: Vec<(String, String)>,
     /// Policy of every model whose workers carry no `policy` label.
-    pub policy: PolicyName,
+    pub policy: PolicyKind,
     /// Operator said that workers come and go: no minimum number of workers at start.
     pub enable_igw: bool,
     /// Answer `x-smg-explain` requests with `x-smg-route`, worker URLs included.
@@ -81,7 +84,7 @@ impl Default for Config {
             health_check_port: None,
             worker_urls: Vec::new(),
             model_aliases: Vec::new(),
-            policy: PolicyName::CacheAware,
+            policy: PolicyKind::CacheAware,
             enable_igw: false,
             enable_explain: false,
             hide_worker_id: false,
@@ -132,65 +135,6 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// The policies an operator or a worker label can name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum PolicyName {
-    CacheAware,
-    RoundRobin,
-    Random,
-    PowerOfTwo,
-    LeastLoad,
-    PrefixHash,
-    ConsistentHashing,
-    Manual,
-    Passthrough,
-    Bucket,
-}
-
-impl PolicyName {
-    /// Every policy, in the order `--help` lists them.
-    pub const ALL: [Self; 10] = [
-        Self::CacheAware,
-        Self::RoundRobin,
-        Self::Random,
-        Self::PowerOfTwo,
-        Self::LeastLoad,
-        Self::PrefixHash,
-        Self::ConsistentHashing,
-        Self::Manual,
-        Self::Passthrough,
-        Self::Bucket,
-    ];
-
-    /// The name in flags and metric labels.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::CacheAware => "cache_aware",
-            Self::RoundRobin => "round_robin",
-            Self::Random => "random",
-            Self::PowerOfTwo => "power_of_two",
-            Self::LeastLoad => "least_load",
-            Self::PrefixHash => "prefix_hash",
-            Self::ConsistentHashing => "consistent_hashing",
-            Self::Manual => "manual",
-            Self::Passthrough => "passthrough",
-            Self::Bucket => "bucket",
-        }
-    }
-
-    /// Reads a worker's `policy` label: case and underscores do not matter (`CacheAware`).
-    pub fn from_label(label: &str) -> Option<Self> {
-        let letters = |text: &str| text.replace('_', "").to_ascii_lowercase();
-        Self::ALL.into_iter().find(|policy| letters(policy.as_str()) == letters(label))
-    }
-}
-
-impl fmt::Display for PolicyName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
 /// Prefix indexes of `cache_aware`, its spill gate and its KV pressure check.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CacheConfig {
@@ -199,11 +143,11 @@ pub struct CacheConfig {
     /// Spill gate: in-flight requests above the fleet mean.
     pub balance_abs: usize,
     /// Spill gate: multiple of the fleet mean, at least 1.
-    pub balance_rel: f32,
+    pub balance_rel: f64,
     /// Affinity is skipped when KV usage spreads more than this; 1 or more never fires. Above 0.
-    pub balance_token_usage: f32,
+    pub balance_token_usage: f64,
     /// Affinity is skipped when any KV usage exceeds this; 1 or more never fires. Above 0.
-    pub overload_token_usage: f32,
+    pub overload_token_usage: f64,
     /// Decay of a holder's score per request-length of waiting prefill; 0 is off. Finite, not negative.
     pub overlap_decay: f64,
     /// Softmax temperature over groups of equal score; 0 takes the best. Finite, not negative.
@@ -611,14 +555,6 @@ pub enum LogLevel {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_label_names_a_policy_in_any_case_with_or_without_underscores() {
-        assert_eq!(PolicyName::from_label("cacheaware"), Some(PolicyName::CacheAware));
-        assert_eq!(PolicyName::from_label("Power_Of_Two"), Some(PolicyName::PowerOfTwo));
-        assert_eq!(PolicyName::from_label("cache-aware"), None);
-        assert_eq!(PolicyName::from_label(""), None);
-    }
 
     #[test]
     fn keys_do_not_show_in_debug_output() {

@@ -2,7 +2,7 @@
 //! checks, and turns into one part of [`Config`].
 
 use clap::Args;
-use smg_io::config::{Config, LogConfig, PolicyName};
+use smg_io::config::{Config, LogConfig, PolicyKind};
 
 use super::error::ConfigError;
 
@@ -117,7 +117,7 @@ impl LaunchArgs {
 }
 
 fn check_together(config: &Config) -> Result<(), ConfigError> {
-    if config.policy == PolicyName::PowerOfTwo && config.worker_urls.len() < 2 && !config.enable_igw
+    if config.policy == PolicyKind::PowerOfTwo && config.worker_urls.len() < 2 && !config.enable_igw
     {
         return Err(ConfigError::Incompatible(
             "Power-of-two policy requires at least 2 workers".to_owned(),

@@ -3,7 +3,7 @@ use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 use smg_io::config::{
-    AssignmentMode, CacheIndex, Config, IoDriver, LogLevel, OverloadConfig, PolicyName,
+    AssignmentMode, CacheIndex, Config, IoDriver, LogLevel, OverloadConfig, PolicyKind,
 };
 
 use super::{Action, CliError, DemoArgs, command, file, not_built, parse};
@@ -50,7 +50,7 @@ fn no_flags_give_the_defaults_with_and_without_a_command() {
 fn flags_mean_the_same_with_and_without_a_command() {
     let flags = ["--port", "8080", "--policy", "random", "--log-json"];
     let bare = config(&flags);
-    assert_eq!((bare.port, bare.policy, bare.log.json), (8080, PolicyName::Random, true));
+    assert_eq!((bare.port, bare.policy, bare.log.json), (8080, PolicyKind::Random, true));
     for name in ["launch", "start"] {
         assert_eq!(config(&[&[name], &flags[..]].concat()), bare);
     }
@@ -199,7 +199,7 @@ fn demo_flags() {
     let defaults = DemoArgs {
         engines: 4,
         seconds: 20,
-        policies: vec![PolicyName::RoundRobin, PolicyName::CacheAware],
+        policies: vec![PolicyKind::RoundRobin, PolicyKind::CacheAware],
     };
     assert_eq!(demo(&["demo"]), defaults);
     assert_eq!(
@@ -207,7 +207,7 @@ fn demo_flags() {
         DemoArgs {
             engines: 2,
             seconds: 5,
-            policies: vec![PolicyName::Random, PolicyName::LeastLoad]
+            policies: vec![PolicyKind::Random, PolicyKind::LeastLoad]
         }
     );
     assert_eq!(

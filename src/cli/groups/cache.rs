@@ -22,17 +22,17 @@ pub struct CacheArgs {
     balance_abs_threshold: usize,
     /// See --balance-abs-threshold; at least 1
     #[arg(long, visible_alias = "spill-rel-threshold", value_name = "FACTOR",
-          value_parser = number::<f32>, default_value_t = CacheConfig::default().balance_rel)]
-    balance_rel_threshold: f32,
+          value_parser = number::<f64>, default_value_t = CacheConfig::default().balance_rel)]
+    balance_rel_threshold: f64,
     /// Ignore prefixes while the KV usage of the fullest and the emptiest worker differ by more than
     /// this; 1 or more is off
-    #[arg(long, value_name = "FRACTION", value_parser = number::<f32>,
+    #[arg(long, value_name = "FRACTION", value_parser = number::<f64>,
           default_value_t = CacheConfig::default().balance_token_usage)]
-    balance_token_usage_threshold: f32,
+    balance_token_usage_threshold: f64,
     /// Ignore prefixes while the KV usage of any worker exceeds this; 1 or more is off
-    #[arg(long, value_name = "FRACTION", value_parser = number::<f32>,
+    #[arg(long, value_name = "FRACTION", value_parser = number::<f64>,
           default_value_t = CacheConfig::default().overload_token_usage)]
-    overload_token_usage_threshold: f32,
+    overload_token_usage_threshold: f64,
     /// How much a holder's backlog of prefill work lowers its rank; 0 is off
     #[arg(long, value_name = "FACTOR", value_parser = number::<f64>,
           default_value_t = CacheConfig::default().overlap_decay)]

@@ -1,7 +1,7 @@
 //! Flags of `smg demo`.
 
 use clap::Args;
-use smg_io::config::PolicyName;
+use smg_io::config::PolicyKind;
 
 use super::policy_parser;
 use crate::cli::error::ConfigError;
@@ -19,7 +19,7 @@ pub struct DemoArgs {
     /// Policies to compare, in order
     #[arg(long = "policy", value_name = "POLICY", num_args = 1.., value_delimiter = ',',
           value_parser = policy_parser(), default_values = ["round_robin", "cache_aware"])]
-    pub policies: Vec<PolicyName>,
+    pub policies: Vec<PolicyKind>,
 }
 
 impl DemoArgs {

@@ -91,7 +91,7 @@ fn a_flag_beats_the_file() {
     assert!(!config.log.json);
     assert_eq!(config.cache.balance_abs, 5);
     // What no flag says stays the file's.
-    assert_eq!((config.port, config.policy), (8080, PolicyName::Random));
+    assert_eq!((config.port, config.policy), (8080, PolicyKind::Random));
 }
 
 #[test]
