@@ -3,6 +3,7 @@
 pub mod blocking;
 pub mod clock;
 pub mod engine;
+pub mod load;
 pub mod runtime;
 pub mod server;
 pub mod timer;

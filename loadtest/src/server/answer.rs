@@ -76,10 +76,7 @@ impl Answer<'_> {
             Api::Generate => {
                 let text: String = (0..=index).map(|index| self.token(index)).collect();
                 let meta = self.meta_info(index + 1, cached_tokens);
-                push_event(
-                    out,
-                    format_args!(r#"{{"text":"{text}",{meta},"sent_ns":{sent_ns}}}"#),
-                );
+                push_event(out, format_args!(r#"{{"text":"{text}",{meta},"sent_ns":{sent_ns}}}"#));
             }
         }
     }

@@ -9,8 +9,8 @@ use monoio::buf::IoBuf;
 use monoio::io::{AsyncWriteRentExt, OwnedWriteHalf, Splitable};
 use monoio::net::TcpStream;
 use smg_core::http1::{
-    BodyLength, CONTINUE, ChunkedDecoder, Header, Known, Method, RequestHead,
-    SimpleResponse, find, parse_request, path_and_query, split_query, write_simple_response,
+    BodyLength, CONTINUE, ChunkedDecoder, Header, Known, Method, RequestHead, SimpleResponse, find,
+    parse_request, path_and_query, split_query, write_simple_response,
 };
 
 use super::answer::Answer;
@@ -200,9 +200,8 @@ impl Connection {
             None => endpoint.request_id(None),
         };
         let body = self.read_body(head).await?;
-        let parsed = host.read(|engine| {
-            Generation::parse(api, &body, &endpoint.model, engine.profile())
-        });
+        let parsed =
+            host.read(|engine| Generation::parse(api, &body, &endpoint.model, engine.profile()));
         drop(body);
         let generation = match parsed {
             Ok(generation) => generation,

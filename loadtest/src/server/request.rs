@@ -74,11 +74,9 @@ impl Generation {
                 }
                 prompt.message_start("assistant");
             }
-            Api::Completions => body
-                .prompt
-                .as_ref()
-                .ok_or(BadRequest::Missing("prompt"))?
-                .add_to(&mut prompt),
+            Api::Completions => {
+                body.prompt.as_ref().ok_or(BadRequest::Missing("prompt"))?.add_to(&mut prompt)
+            }
             Api::Generate => body
                 .input_ids
                 .as_ref()

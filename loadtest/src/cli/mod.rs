@@ -1,0 +1,123 @@
+//! The command line. Exit codes: 0 done, 1 failed while running, 2 wrong usage.
+
+mod engines;
+mod run;
+mod signal;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Simulated inference engines, honest load, and gateways side by side.
+///
+/// Everything runs on this machine: no GPU, no model, no network.
+#[derive(Parser)]
+#[command(name = "smg-loadtest", version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Engines(engines::Args),
+    Run(run::Args),
+}
+
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    smg_loadtest::runtime::raise_open_files();
+    let result = match cli.command {
+        Command::Engines(args) => engines::main(args),
+        Command::Run(args) => run::main(args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Usage(message)) => {
+            eprintln!("error: {message}");
+            ExitCode::from(2)
+        }
+        Err(Failure::Run(message)) => {
+            eprintln!("error: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Why a command failed; the text is one line that says what to do.
+enum Failure {
+    Usage(String),
+    Run(String),
+}
+
+impl Failure {
+    fn usage(error: impl std::fmt::Display) -> Self {
+        Self::Usage(error.to_string())
+    }
+
+    fn run(error: impl std::fmt::Display) -> Self {
+        Self::Run(error.to_string())
+    }
+}
+
+/// Reads seconds, fractions allowed.
+fn seconds(text: &str) -> Result<std::time::Duration, String> {
+    text.parse::<f64>()
+        .ok()
+        .and_then(|seconds| std::time::Duration::try_from_secs_f64(seconds).ok())
+        .ok_or_else(|| format!("'{text}' is not a number of seconds"))
+}
+
+/// Reads milliseconds, fractions allowed.
+fn milliseconds(text: &str) -> Result<std::time::Duration, String> {
+    text.parse::<f64>()
+        .ok()
+        .and_then(|ms| std::time::Duration::try_from_secs_f64(ms / 1e3).ok())
+        .ok_or_else(|| format!("'{text}' is not a number of milliseconds"))
+}
+
+/// Reads a CPU list such as `0-3,8`, ascending and without repeats.
+fn cpu_list(text: &str) -> Result<CpuList, String> {
+    let wrong = || format!("'{text}' is not a CPU list such as 0-3,8");
+    let mut cpus = Vec::new();
+    for part in text.split(',') {
+        let (from, to) = part.split_once('-').unwrap_or((part, part));
+        let from: usize = from.trim().parse().map_err(|_| wrong())?;
+        let to: usize = to.trim().parse().map_err(|_| wrong())?;
+        if from > to || to >= 1024 {
+            return Err(wrong());
+        }
+        cpus.extend(from..=to);
+    }
+    cpus.sort_unstable();
+    cpus.dedup();
+    Ok(CpuList(cpus))
+}
+
+/// CPUs named on the command line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct CpuList(Vec<usize>);
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn durations_and_cpu_lists_are_read_or_named() {
+        assert_eq!(seconds("1.5").unwrap().as_millis(), 1_500);
+        assert_eq!(milliseconds("5").unwrap().as_millis(), 5);
+        assert!(seconds("-1").unwrap_err().contains("'-1'"));
+        assert!(seconds("soon").is_err());
+        assert_eq!(cpu_list("0-2,5,1").unwrap().0, [0, 1, 2, 5]);
+        for wrong in ["", "2-1", "a", "0,", "5000"] {
+            assert!(cpu_list(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Hands the due times of an open loop to idle workers.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+
+use super::schedule::Schedule;
+use crate::clock::now_ns;
+use crate::engine::Nanos;
+use crate::timer::PreciseTimer;
+
+/// The schedule and who waits on it. A worker that becomes free takes the next ticket that is due;
+/// if none is, it waits in line for the pacer.
+pub struct Tickets {
+    schedule: RefCell<Schedule>,
+    idle: RefCell<VecDeque<Rc<Idle>>>,
+    /// The pacer, while tickets are due and no worker is free.
+    backlogged: RefCell<Option<Waker>>,
+    closed: Cell<bool>,
+}
+
+#[derive(Default)]
+struct Idle {
+    ticket: Cell<Option<Nanos>>,
+    waker: RefCell<Option<Waker>>,
+}
+
+impl Tickets {
+    pub fn new(schedule: Schedule) -> Self {
+        Self {
+            schedule: RefCell::new(schedule),
+            idle: RefCell::default(),
+            backlogged: RefCell::default(),
+            closed: Cell::new(false),
+        }
+    }
+
+    /// The next intended start, once it is due; `None` when there will be no more.
+    pub async fn next(&self) -> Option<Nanos> {
+        if self.closed.get() {
+            return None;
+        }
+        if let Some(due) = self.take_due() {
+            return Some(due);
+        }
+        let idle = Rc::new(Idle::default());
+        self.idle.borrow_mut().push_back(idle.clone());
+        if let Some(pacer) = self.backlogged.take() {
+            pacer.wake();
+        }
+        poll_fn(|cx| {
+            if let Some(ticket) = idle.ticket.get() {
+                return Poll::Ready(Some(ticket));
+            }
+            if self.closed.get() {
+                return Poll::Ready(None);
+            }
+            *idle.waker.borrow_mut() = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Runs the schedule to its end, then closes. `more_workers` is asked for another worker when a
+    /// ticket is due and none is free; it answers whether it started one.
+    pub async fn pace(&self, mut more_workers: impl FnMut() -> bool) -> io::Result<()> {
+        let timer = PreciseTimer::new()?;
+        while !self.closed.get() {
+            let Some(at) = self.schedule.borrow().peek() else { break };
+            if at > now_ns() {
+                timer.wait_until(at).await?;
+                continue;
+            }
+            if let Some(worker) = self.idle.borrow_mut().pop_front() {
+                worker.ticket.set(self.schedule.borrow_mut().take());
+                if let Some(waker) = worker.waker.take() {
+                    waker.wake();
+                }
+            } else if more_workers() {
+                // The new worker takes the ticket itself when it runs.
+                monoio::spawn(async {}).await;
+            } else {
+                self.wait_for_idle().await;
+            }
+        }
+        self.close();
+        Ok(())
+    }
+
+    /// Ends the schedule now: workers in line are sent home.
+    pub fn close(&self) {
+        self.closed.set(true);
+        for worker in self.idle.borrow_mut().drain(..) {
+            if let Some(waker) = worker.waker.take() {
+                waker.wake();
+            }
+        }
+        if let Some(pacer) = self.backlogged.take() {
+            pacer.wake();
+        }
+    }
+
+    fn take_due(&self) -> Option<Nanos> {
+        let mut schedule = self.schedule.borrow_mut();
+        schedule.peek().filter(|at| *at <= now_ns())?;
+        schedule.take()
+    }
+
+    async fn wait_for_idle(&self) {
+        poll_fn(|cx| {
+            if self.closed.get() || !self.idle.borrow().is_empty() {
+                return Poll::Ready(());
+            }
+            // A free worker may also have emptied the schedule without going idle.
+            if self.schedule.borrow().peek().is_none_or(|at| at > now_ns()) {
+                return Poll::Ready(());
+            }
+            *self.backlogged.borrow_mut() = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+}
