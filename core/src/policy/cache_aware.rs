@@ -184,7 +184,7 @@ pub enum HashLookup<L> {
     Levels(L),
 }
 
-/// The decision of `--cache-index hash`, KV pressure excepted (REF §5.2).
+/// The decision of `--cache-index hash`, KV pressure excepted.
 pub fn choose_hashed<H: AsRef<[WorkerId]>>(
     config: &CacheAwareConfig,
     state: &mut PolicyState,
@@ -251,7 +251,8 @@ impl<'a> Decision<'a> {
     }
 
     /// Lowest expected wait among candidates that are not hot; all hot: among eligible workers that
-    /// are not hot; all of those hot, or no candidates: among eligible workers.
+    /// are not hot; no candidates: among eligible workers. Somebody is always at or below the mean,
+    /// so the last resort is for counts that move while they are read.
     fn through_the_gate(&mut self, margins: SpillMargins) -> Result<Scored, NoWorker> {
         let PolicyState { scored, ties, .. } = &mut *self.state;
         if scored.is_empty() {

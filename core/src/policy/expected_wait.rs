@@ -220,3 +220,6 @@ impl<'t> Best<'t> {
         Some(Scored { worker, score })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,9 +1,11 @@
-//! What a worker says about its load: `GET /v1/loads` of SGLang-like engines, or the engine's own
-//! Prometheus text.
+//! What a worker says about its load: `GET /v1/loads`, or its engine's Prometheus text
+//! ([`parse_engine_metrics`]).
 //!
 //! Numbers from outside are cleaned on entry: whatever is absent, negative or not a number is 0.
 
 use simd_json::prelude::*;
+
+pub use crate::policy::engine_metrics::parse_engine_metrics;
 
 /// One poll of one worker.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -134,6 +136,118 @@ pub fn parse_loads(json: &mut [u8]) -> Option<LoadReport> {
 /// Larger numbers from outside are taken as this one, so that sums and quotients stay finite.
 const MAX_NUMBER: f64 = 1e15;
 
-fn clean(number: f64) -> f64 {
+/// A number as engines may be believed.
+pub(crate) fn clean(number: f64) -> f64 {
     if number > 0.0 { number.min(MAX_NUMBER) } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(json: &str) -> Option<LoadReport> {
+        parse_loads(&mut json.as_bytes().to_vec())
+    }
+
+    /// `GET /v1/loads` of SGLang 0.5.23, shortened.
+    const CAPTURED: &str = r#"{"timestamp":"2026-11-29T17:51:45.056592+00:00","version":"0.5.23",
+        "accelerator":null,"loads":[{"timestamp":1795974705.0551121,"dp_rank":0,
+        "num_running_reqs":3,"num_waiting_reqs":7,"num_waiting_uncached_tokens":412,
+        "num_used_tokens":1024,"num_total_tokens":0,"max_total_num_tokens":4096,
+        "max_running_requests":8,"token_usage":0.25,"gen_throughput":61.5,"cache_hit_rate":0.125,
+        "utilization":0.5,"decode_moments":[38.0,164281.0],
+        "disaggregation":{"mode":"null","kv_transfer_speed_gb_s":1.5,"kv_transfer_latency_ms":2},
+        "queues":{"waiting":0,"grammar":0}}]}"#;
+
+    #[test]
+    fn a_captured_report() {
+        let report = parse(CAPTURED).unwrap();
+        let rank = RankLoad {
+            dp_rank: 0,
+            running_requests: 3.0,
+            waiting_requests: 7.0,
+            waiting_uncached_tokens: 412.0,
+            total_requests: 0.0,
+            used_tokens: 1024.0,
+            max_total_tokens: 4096.0,
+            token_usage: 0.25,
+            gen_throughput: 61.5,
+            cache_hit_rate: 0.125,
+            utilization: 0.5,
+            max_running_requests: 8.0,
+            kv_transfer_latency_ms: Some(2.0),
+            kv_transfer_speed_gb_s: Some(1.5),
+            prefill_queue_requests: None,
+            decode_queue_requests: None,
+        };
+        assert_eq!(report.ranks, [rank]);
+    }
+
+    #[test]
+    fn ranks_are_summed_and_usage_is_their_mean() {
+        let report = parse(
+            r#"{"loads":[{"num_waiting_reqs":5,"num_waiting_uncached_tokens":600,"token_usage":1.0,
+                 "gen_throughput":500,"num_used_tokens":10},
+                {"dp_rank":1,"num_waiting_reqs":6,"num_waiting_uncached_tokens":700,
+                 "token_usage":0.5,"gen_throughput":250.5,"num_used_tokens":20}]}"#,
+        )
+        .unwrap();
+        assert_eq!(report.waiting_requests(), 11);
+        assert_eq!(report.waiting_uncached_tokens(), 1300.0);
+        assert_eq!(report.throughput(), 750.5);
+        assert_eq!(report.kv_usage(), 0.75);
+        assert_eq!(report.used_tokens(), 30.0);
+    }
+
+    #[test]
+    fn everything_in_a_rank_is_optional() {
+        let report = parse(r#"{"loads":[{},{}]}"#).unwrap();
+        assert_eq!(report.ranks[0], RankLoad::default());
+        assert_eq!(report.ranks[1].dp_rank, 1, "numbered by place");
+        assert!(parse(r#"{"loads":[]}"#).unwrap().ranks.is_empty());
+    }
+
+    #[test]
+    fn numbers_nobody_can_mean() {
+        let report = parse(
+            r#"{"loads":[{"num_waiting_reqs":-5,"gen_throughput":1e300,"token_usage":"0.5",
+                "num_waiting_uncached_tokens":null,"dp_rank":-1}]}"#,
+        )
+        .unwrap();
+        let rank = RankLoad { gen_throughput: 1e15, ..RankLoad::default() };
+        assert_eq!(report.ranks, [rank]);
+    }
+
+    #[test]
+    fn anything_else_is_not_the_schema() {
+        for other in ["", "{", "[]", "null", "7", r#"{"loads":{}}"#, r#"{"loads":[7]}"#, "{}"] {
+            assert_eq!(parse(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_deep_or_long_document_does_no_harm() {
+        let deep =
+            format!("{{\"loads\":[{{\"x\":{}{}}}]}}", "[".repeat(100_000), "]".repeat(100_000));
+        let _ = parse(&deep);
+        let long = format!("{{\"loads\":[{}{{}}]}}", "{},".repeat(10_000));
+        assert_eq!(parse(&long).unwrap().ranks.len(), MAX_RANKS);
+    }
+
+    #[test]
+    fn overload_is_at_or_above_either_threshold() {
+        let report = |waiting_requests, token_usage| LoadReport {
+            ranks: vec![RankLoad { waiting_requests, token_usage, ..RankLoad::default() }],
+        };
+        let waiting =
+            OverloadThresholds { waiting_requests: Some(10), ..OverloadThresholds::default() };
+        assert!(!waiting.verdict(&report(9.0, 1.0)));
+        assert!(waiting.verdict(&report(10.0, 0.0)));
+        let usage = OverloadThresholds { token_usage: Some(0.75), waiting_requests: None };
+        assert!(!usage.verdict(&report(5000.0, 0.74)));
+        assert!(usage.verdict(&report(0.0, 0.75)));
+        assert!(!OverloadThresholds::default().verdict(&report(1e6, 1.0)));
+        let both = OverloadThresholds { waiting_requests: Some(10), token_usage: Some(0.75) };
+        assert!(both.verdict(&report(0.0, 0.9)) && both.verdict(&report(10.0, 0.0)));
+    }
 }

@@ -266,3 +266,160 @@ impl CreditTable {
 fn is_older(a: u32, b: u32) -> bool {
     (a.wrapping_sub(b) as i32) < 0
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::fake_fleet::rank;
+    use crate::policy::load_report::RankLoad;
+
+    const A: WorkerId = WorkerId { slot: 0, generation: 0 };
+    const B: WorkerId = WorkerId { slot: 3, generation: 0 };
+
+    fn enter(table: &mut LoadTable, worker: WorkerId, rank: RankLoad) {
+        table.enter(worker, LoadReport { ranks: vec![rank] }, &OverloadThresholds::default());
+    }
+
+    #[test]
+    fn an_entry_is_the_report_reduced() {
+        let mut table = LoadTable::default();
+        let report = LoadReport {
+            ranks: vec![rank().tokens(600.0).usage(0.9), rank().tokens(100.0).waiting(2.0)],
+        };
+        let overload = OverloadThresholds { waiting_requests: Some(2), token_usage: None };
+        table.enter(A, report.clone(), &overload);
+        let loads = table.publish();
+        let load = loads.get(A).unwrap();
+        assert_eq!((load.uncached_tokens, load.throughput), (700.0, 2000.0));
+        assert_eq!((load.waiting_requests, load.overloaded), (2, true));
+        // k = 0.45.
+        assert!((load.kv_barrier - 0.45 / 0.55).abs() < 1e-12);
+        assert_eq!(loads.kv_usage(A), Some(0.45));
+        assert!(loads.overloaded(A) && table.overloaded(A));
+        assert_eq!(table.get(A), Some(&report));
+    }
+
+    #[test]
+    fn a_full_cache_is_clamped() {
+        let mut table = LoadTable::default();
+        enter(&mut table, A, rank().usage(1.0));
+        enter(&mut table, B, rank().usage(7.0));
+        let loads = table.publish();
+        for worker in [A, B] {
+            let barrier = loads.get(worker).unwrap().kv_barrier;
+            assert!((barrier - 999.0).abs() < 1e-9, "{barrier}");
+        }
+    }
+
+    #[test]
+    fn nobody_reports_by_default() {
+        let loads = Loads::default();
+        loads.credit(A, 1000);
+        assert_eq!((loads.get(A), loads.kv_usage(A)), (None, None));
+        assert_eq!((loads.overloaded(A), loads.credited_tokens(A)), (false, 0));
+    }
+
+    #[test]
+    fn a_report_belongs_to_one_registration() {
+        let mut table = LoadTable::default();
+        let successor = WorkerId { generation: 1, ..A };
+        enter(&mut table, A, rank());
+        assert!(table.publish().get(A).is_some());
+        assert!(table.publish().get(successor).is_none());
+        table.clear(successor);
+        assert!(table.publish().get(A).is_some(), "clearing another registration does nothing");
+        table.clear(A);
+        assert!(table.publish().get(A).is_none() && table.get(A).is_none());
+        table.clear(B);
+    }
+
+    #[test]
+    fn a_report_without_ranks_is_a_failed_poll() {
+        let mut table = LoadTable::default();
+        enter(&mut table, A, rank());
+        table.enter(A, LoadReport::default(), &OverloadThresholds::default());
+        assert!(table.publish().get(A).is_none());
+    }
+
+    #[test]
+    fn a_report_resets_the_credit_of_the_workers_it_covers_and_only_theirs() {
+        let mut table = LoadTable::default();
+        enter(&mut table, A, rank());
+        enter(&mut table, B, rank());
+        let first = table.publish();
+        first.credit(A, 1024);
+        first.credit(A, 76);
+        first.credit(B, 10);
+        assert_eq!((first.credited_tokens(A), first.credited_requests(A)), (1100, 2));
+        enter(&mut table, A, rank());
+        assert_eq!(first.credited_tokens(A), 1100, "not before the report is published");
+        let second = table.publish();
+        assert_eq!((second.credited_tokens(A), second.credited_requests(A)), (0, 0));
+        assert_eq!((second.credited_tokens(B), second.credited_requests(B)), (10, 1));
+    }
+
+    #[test]
+    fn a_shard_on_the_older_epoch_adds_to_the_newer_credit() {
+        let mut table = LoadTable::default();
+        enter(&mut table, A, rank());
+        let older = table.publish();
+        older.credit(A, 500);
+        enter(&mut table, A, rank());
+        let newer = table.publish();
+        newer.credit(A, 30);
+        assert_eq!(newer.credited_tokens(A), 30);
+        // Sent after the report too, by somebody who has not seen it yet.
+        older.credit(A, 4);
+        assert_eq!((newer.credited_tokens(A), older.credited_tokens(A)), (34, 34));
+    }
+
+    #[test]
+    fn a_gap_in_the_reports_keeps_no_credit() {
+        let mut table = LoadTable::default();
+        enter(&mut table, A, rank());
+        table.publish().credit(A, 500);
+        table.clear(A);
+        let silent = table.publish();
+        silent.credit(A, 500);
+        assert_eq!(silent.credited_tokens(A), 0);
+        enter(&mut table, A, rank());
+        assert_eq!(table.publish().credited_tokens(A), 0);
+    }
+
+    #[test]
+    fn a_successor_in_the_slot_starts_without_its_predecessors_credit() {
+        let mut table = LoadTable::default();
+        enter(&mut table, A, rank());
+        table.publish().credit(A, 500);
+        table.clear(A);
+        let successor = WorkerId { generation: 1, ..A };
+        enter(&mut table, successor, rank());
+        assert_eq!(table.publish().credited_tokens(successor), 0);
+    }
+
+    #[test]
+    fn credits_saturate_and_sequences_wrap() {
+        let credits = CreditTable::new();
+        credits.add(A, 1, u32::MAX - 1);
+        credits.add(A, 1, 7);
+        assert_eq!(credits.since(A, 1), u32::MAX);
+        credits.add(B, u32::MAX, 5);
+        assert_eq!(credits.since(B, u32::MAX), 5);
+        assert_eq!(credits.since(B, 1), 0, "1 follows u32::MAX");
+        credits.add(B, 1, 6);
+        assert_eq!(credits.since(B, 1), 6);
+    }
+
+    #[test]
+    fn several_threads_lose_no_credit() {
+        let mut table = LoadTable::default();
+        enter(&mut table, A, rank());
+        let loads = table.publish();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..5000).for_each(|_| loads.credit(A, 3)));
+            }
+        });
+        assert_eq!((loads.credited_tokens(A), loads.credited_requests(A)), (60_000, 20_000));
+    }
+}

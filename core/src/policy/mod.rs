@@ -18,6 +18,7 @@ pub mod branch;
 pub mod cache_aware;
 pub mod candidates;
 pub mod consistent_hashing;
+pub mod engine_metrics;
 pub mod expected_wait;
 pub mod kind;
 pub mod kv_pressure;
