@@ -10,7 +10,7 @@ const MAX_URL_BYTES: usize = 2048;
 ///
 /// The text is kept as given except for trailing slashes and letter case of scheme and host, so that
 /// one endpoint has one name. It is the worker's identity in metrics, logs and the admin routes.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WorkerUrl {
     text: String,
     /// End of the authority in `text`, where the base path begins.
@@ -53,6 +53,12 @@ impl WorkerUrl {
 impl fmt::Display for WorkerUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
+    }
+}
+
+impl fmt::Debug for WorkerUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.text, f)
     }
 }
 
