@@ -16,7 +16,7 @@ use memchr::memchr2;
 
 /// Rewrites `body` to an equivalent of its routing fields, never longer than it was.
 ///
-/// A field of more than [`MAX_FIELD_VALUES`] values is dropped: the request routes without it.
+/// A field of more than [`MAX_FIELD_VALUES`] values becomes `0`: the request routes without it.
 ///
 /// # Errors
 ///
@@ -34,8 +34,9 @@ pub(super) fn prune(body: &mut Vec<u8>) -> Result<(), PromptError> {
 /// Strings, numbers, literals, arrays, objects and keys in one routing field.
 const MAX_FIELD_VALUES: usize = 1 << 20;
 
-/// Values kept in total; 4 Mi take about 100 MiB of tape.
-const MAX_VALUES: usize = 4 << 20;
+/// Values kept in total. The parser reserves 24 bytes of tape for each value, key and separator, so
+/// this bounds it to about 100 MiB.
+const MAX_VALUES: usize = 2 << 20;
 
 struct Scanner<'a> {
     body: &'a mut [u8],
@@ -59,19 +60,26 @@ impl Scanner<'_> {
         while is_open {
             let start = self.at;
             let is_routing_key = self.skip_key()?;
-            let member_values = self.skip_value(1)?;
-            if is_routing_key && member_values <= MAX_FIELD_VALUES {
-                values += member_values + 1;
+            let key_end = self.at;
+            let field_values = self.skip_value(1)?;
+            if is_routing_key {
+                let is_dropped = field_values > MAX_FIELD_VALUES;
+                values += 1 + if is_dropped { 1 } else { field_values };
                 if values > MAX_VALUES {
                     return Err(PromptError::TooManyValues);
                 }
-                // Room for it: a member is preceded by the brace or a comma, in both.
+                // There is room: a brace or a comma came before the member in the original too.
                 if kept_len > 1 {
                     self.body[kept_len] = b',';
                     kept_len += 1;
                 }
-                self.body.copy_within(start..self.at, kept_len);
-                kept_len += self.at - start;
+                let end = if is_dropped { key_end } else { self.at };
+                self.body.copy_within(start..end, kept_len);
+                kept_len += end - start;
+                if is_dropped {
+                    self.body[kept_len] = b'0';
+                    kept_len += 1;
+                }
             }
             self.skip_space();
             is_open = self.take(b',');
