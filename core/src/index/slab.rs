@@ -11,6 +11,7 @@ pub(super) struct Slab<T> {
     vacant: Vec<u32>,
     /// The segment appended to; [`NO_SEGMENT`] before the first.
     current: usize,
+    segment_items: usize,
     live_items: u64,
     filled_items: u64,
 }
@@ -27,7 +28,7 @@ struct Segment<T> {
 }
 
 /// Bytes of a full-size segment; the first ones are smaller, so that a small tree stays small.
-const SEGMENT_BYTES: usize = 1 << 20;
+pub(super) const SEGMENT_BYTES: usize = 1 << 20;
 const FIRST_SEGMENT_BYTES: usize = 1 << 14;
 const NO_SEGMENT: usize = usize::MAX;
 /// Dead content worth a compaction pass: more than this share of the filled part.
@@ -36,19 +37,19 @@ const DEAD_SHARE: u64 = 64;
 /// their originals until a segment is empty.
 const MOVED_SHARE: u64 = 8;
 
-impl<T> Default for Slab<T> {
-    fn default() -> Self {
+impl<T: Copy + Send + 'static> Slab<T> {
+    /// An empty slab with segments of this size.
+    pub fn new(segment_bytes: usize) -> Self {
         Self {
             segments: Vec::new(),
             vacant: Vec::new(),
             current: NO_SEGMENT,
+            segment_items: segment_bytes / size_of::<T>(),
             live_items: 0,
             filled_items: 0,
         }
     }
-}
 
-impl<T: Copy + Send + 'static> Slab<T> {
     /// Stores `content` contiguously.
     pub fn append(&mut self, content: &[T]) -> Position {
         let room =
@@ -152,8 +153,8 @@ impl<T: Copy + Send + 'static> Slab<T> {
     /// A segment with room for `len` items; it becomes the current one unless `len` is so large that
     /// what is left of the current one would be wasted.
     fn open_segment(&mut self, len: usize) -> usize {
-        let full = SEGMENT_BYTES / size_of::<T>();
-        let first = FIRST_SEGMENT_BYTES / size_of::<T>();
+        let full = self.segment_items;
+        let first = full.min(FIRST_SEGMENT_BYTES / size_of::<T>());
         let alone = len > full / 8;
         let capacity =
             if alone { len } else { (self.filled_items as usize / 4).clamp(first, full).max(len) };

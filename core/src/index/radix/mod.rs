@@ -15,12 +15,16 @@ mod record;
 #[cfg(any(test, debug_assertions))]
 mod check;
 #[cfg(test)]
+mod model;
+#[cfg(test)]
+mod props;
+#[cfg(test)]
 mod tests;
 
 use super::alphabet::{Alphabet, Pages, Text};
 use super::arena::Arena;
 use super::buckets::Buckets;
-use super::slab::Slab;
+use super::slab::{SEGMENT_BYTES, Slab};
 use super::tenants::Tenants;
 use super::{Garbage, Limits};
 use crate::fleet::WorkerId;
@@ -123,7 +127,7 @@ impl<A: Alphabet> RadixTree<A> {
             table: Buckets::default(),
             extras: Arena::default(),
             crowds: Crowds::default(),
-            slab: Slab::default(),
+            slab: Slab::new(SEGMENT_BYTES),
             tenants: Tenants::default(),
             oldest_first: OldestFirst::default(),
             compaction: None,
