@@ -66,9 +66,10 @@ pub const MAX_DEPTH: usize = 1024;
 /// does not pin memory.
 pub const MAX_KEPT_BYTES: usize = 1 << 20;
 
-/// Bodies above this size are pruned to their routing fields before they are parsed. The tape takes
-/// up to 24 bytes per byte of body, so this bounds it whatever the body holds.
-const PRUNE_ABOVE_BYTES: usize = 1 << 20;
+/// Bodies above this size are pruned to their routing fields before they are parsed. The parser
+/// reserves up to 24 bytes of tape per byte of body, so this bounds it to about 100 MiB, which
+/// pruning keeps to as well.
+const PRUNE_ABOVE_BYTES: usize = 4 << 20;
 
 impl Extractor {
     /// Empty buffers; they grow with the first requests.

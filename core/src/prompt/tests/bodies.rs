@@ -1,7 +1,7 @@
 //! Bodies that must be accepted whatever the fields routing does not need, and bodies that must be
 //! refused with a useful message.
 
-use super::super::MAX_DEPTH;
+use super::super::{MAX_DEPTH, PRUNE_ABOVE_BYTES};
 use super::{Endpoint, PromptError, extract, text};
 use Endpoint::{Chat, Generate};
 
@@ -122,7 +122,7 @@ fn nesting_up_to_the_limit_and_no_deeper() {
 
 #[test]
 fn bodies_above_the_pruning_size_read_the_same() {
-    let filler = "w ".repeat(1 << 20);
+    let filler = "w ".repeat(PRUNE_ABOVE_BYTES / 2);
     let image = format!(r#"{{"type":"image_url","image_url":{{"url":"data:,{filler}"}}}}"#);
     let part = r#"{"type":"text","text":"hi"}"#;
     let body = format!(
@@ -136,8 +136,7 @@ fn bodies_above_the_pruning_size_read_the_same() {
 #[test]
 fn a_field_of_too_many_values_routes_nothing_but_is_not_refused() {
     let zeros = vec!["0"; (1 << 20) + 1].join(",");
-    let body =
-        format!(r#"{{"text":"earlier","model":"m","text":[{zeros}],"x":[{zeros}],"rid":"r"}}"#);
+    let body = format!(r#"{{"text":"earlier","model":"m","text":[{zeros}],"x":1e999,"rid":"r"}}"#);
     let prompt = extract(Generate, body).unwrap();
     assert_eq!((prompt.model.as_deref(), prompt.rid.as_deref()), (Some("m"), Some("r")));
     assert_eq!(prompt.text, "");
@@ -147,7 +146,7 @@ fn a_field_of_too_many_values_routes_nothing_but_is_not_refused() {
 fn routing_fields_repeated_without_end_are_refused() {
     let zeros = vec!["0"; 1 << 19].join(",");
     let body = vec![format!(r#""text":[{zeros}]"#); 4].join(",");
-    assert_eq!(error(format!("{{{body}}}")), PromptError::TooManyValues);
+    assert_eq!(error(format!(r#"{{"x":1e999,{body}}}"#)), PromptError::TooManyValues);
 }
 
 #[test]
