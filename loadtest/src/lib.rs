@@ -2,6 +2,7 @@
 
 pub mod blocking;
 pub mod clock;
+pub mod demo;
 pub mod engine;
 pub mod load;
 pub mod runtime;

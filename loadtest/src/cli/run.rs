@@ -212,7 +212,7 @@ struct Lines {
 }
 
 impl Observer for Lines {
-    fn tick(&mut self, progress: &Progress) {
+    fn tick(&mut self, progress: &Progress<'_>) {
         if !self.quiet {
             let phase = if progress.warming_up { "  (warm-up)" } else { "" };
             eprintln!(

@@ -123,6 +123,11 @@ impl RequestPool {
 }
 
 impl Request {
+    /// A request that is sent as it is.
+    pub(super) fn fixed(bytes: Vec<u8>) -> Self {
+        Self { bytes, number_at: None }
+    }
+
     fn set_number(&mut self, number: u64) {
         let Some(at) = self.number_at else { return };
         let mut rest = number;
@@ -134,7 +139,8 @@ impl Request {
 }
 
 impl RequestOptions {
-    fn request(&self, body: &str) -> Request {
+    /// Head and body of one request.
+    pub(super) fn request(&self, body: &str) -> Request {
         let Self { authority, path, headers, .. } = self;
         let mut text = format!(
             "POST {path} HTTP/1.1\r\nhost: {authority}\r\nuser-agent: smg-loadtest\r\n\
@@ -210,10 +216,10 @@ struct Parameters {
 
 /// The messages of a chat as JSON objects, comma separated.
 #[derive(Clone, Default)]
-struct Messages(String);
+pub(super) struct Messages(String);
 
 impl Messages {
-    fn push(&mut self, role: &str, content: &str) {
+    pub(super) fn push(&mut self, role: &str, content: &str) {
         if !self.0.is_empty() {
             self.0.push(',');
         }
@@ -233,7 +239,8 @@ impl Messages {
     }
 }
 
-fn chat_body(options: &RequestOptions, messages: &Messages) -> String {
+/// The JSON body of a chat request. What an engine or gateway may look for stands in front.
+pub(super) fn chat_body(options: &RequestOptions, messages: &Messages) -> String {
     let RequestOptions { model, stream, max_tokens, .. } = options;
     let model = serde_json::Value::from(model.as_str());
     let usage = if *stream { r#","stream_options":{"include_usage":true}"# } else { "" };

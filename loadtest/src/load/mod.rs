@@ -2,16 +2,20 @@
 //! the time its request was due, not from when the client got round to sending it.
 
 pub mod bodies;
-pub mod client;
+mod client;
+mod conversation;
 pub mod record;
 mod report;
 mod run;
+mod session;
 pub mod schedule;
 mod target;
 mod tickets;
 
+pub use conversation::{ConversationOptions, run_conversations};
 pub use report::{Quantiles, Report};
-pub use run::{Load, Observer, Progress, RunOptions, run, run_async};
+pub use run::{Load, RunOptions, run, run_async};
+pub use session::{Observer, Progress};
 pub use target::{Target, TargetError};
 
 #[cfg(test)]

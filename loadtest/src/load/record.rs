@@ -182,12 +182,15 @@ pub struct AnswerMeter<'a> {
     pub wire_bytes: u64,
     prompt_tokens: u64,
     cached_tokens: u64,
+    /// The body so far, if it is wanted.
+    pub transcript: Option<Vec<u8>>,
 }
 
 const TAIL_BYTES: usize = 16;
 
 impl<'a> AnswerMeter<'a> {
-    pub fn new(recorder: &'a std::cell::RefCell<Recorder>) -> Self {
+    /// A meter for an answer to come. Its body is kept if `keep_transcript`.
+    pub fn new(recorder: &'a std::cell::RefCell<Recorder>, keep_transcript: bool) -> Self {
         Self {
             recorder,
             first_data_at: None,
@@ -198,6 +201,7 @@ impl<'a> AnswerMeter<'a> {
             wire_bytes: 0,
             prompt_tokens: 0,
             cached_tokens: 0,
+            transcript: keep_transcript.then(Vec::new),
         }
     }
 
@@ -241,6 +245,9 @@ impl Sink for AnswerMeter<'_> {
         self.first_data_at.get_or_insert(at);
         if self.event_stream {
             self.on_events(data, at);
+        }
+        if let Some(transcript) = &mut self.transcript {
+            transcript.extend_from_slice(data);
         }
         if let Some(usage) = memmem::find(data, b"\"usage\":{") {
             self.prompt_tokens = number_after(&data[usage..], b"\"prompt_tokens\":").unwrap_or(0);
@@ -292,7 +299,7 @@ mod tests {
     use super::*;
 
     fn streamed<'a>(recorder: &'a RefCell<Recorder>, pieces: &[&str]) -> AnswerMeter<'a> {
-        let mut meter = AnswerMeter::new(recorder);
+        let mut meter = AnswerMeter::new(recorder, false);
         meter.event_stream = true;
         for (index, piece) in pieces.iter().enumerate() {
             meter.on_data(piece.as_bytes(), 1_000 + index as u64 * 100);
@@ -331,7 +338,7 @@ mod tests {
     #[test]
     fn usage_is_read_from_whole_answers_and_streams() {
         let recorder = RefCell::new(Recorder::new((0, 10_000)));
-        let mut meter = AnswerMeter::new(&recorder);
+        let mut meter = AnswerMeter::new(&recorder, false);
         meter.on_data(
             br#"{"usage":{"prompt_tokens":25,"prompt_tokens_details":{"cached_tokens":16}}}"#,
             1_000,
@@ -344,7 +351,7 @@ mod tests {
     #[test]
     fn only_the_window_counts() {
         let recorder = RefCell::new(Recorder::new((1_000, 2_000)));
-        let meter = AnswerMeter::new(&recorder);
+        let meter = AnswerMeter::new(&recorder, false);
         let mut recorder = recorder.borrow_mut();
         recorder.success(900, 1_500, &meter); // due in the warm-up, done in the window
         recorder.success(1_500, 2_500, &meter); // due in the window, done after it

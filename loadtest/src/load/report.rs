@@ -6,10 +6,10 @@ use std::fmt;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use super::bodies::Bodies;
-use super::record::{ErrorClass, Recorder};
-use super::run::{Load, RunOptions};
-use crate::engine::Nanos;
+use super::record::ErrorClass;
+use super::run::Load;
+use super::session::Session;
+use crate::clock::now_ns;
 
 /// The result of one run. Times are in milliseconds, rates per second.
 #[derive(Debug, Clone, Serialize)]
@@ -75,31 +75,25 @@ impl Quantiles {
 }
 
 impl Report {
-    pub(super) fn new(
-        options: &RunOptions,
-        recorder: &Recorder,
-        body_bytes: usize,
-        run_time: Nanos,
-    ) -> Self {
+    /// What the session recorded; the description of load and bodies is left empty.
+    pub(super) fn new(session: &Session) -> Self {
+        let run_s = (now_ns() - session.start()) as f64 / 1e9;
+        let recorder = session.recorder();
         let (from, to) = recorder.window();
         let measured_s = to.saturating_sub(from) as f64 / 1e9;
-        let per_second =
-            |count: u64| if measured_s > 0.0 { count as f64 / measured_s } else { 0.0 };
+        let per_second = |count: u64| if measured_s > 0.0 { count as f64 / measured_s } else { 0.0 };
         let errors = ErrorClass::ALL
             .into_iter()
             .map(|class| (class.name(), recorder.errors[class as usize]))
             .filter(|(_, count)| *count > 0)
             .collect();
         Self {
-            target: format!("http://{}{}", options.target.authority, options.request.path),
-            load: describe_load(&options.load),
-            bodies: match &options.bodies {
-                Bodies::Generated(shape) => format!("{shape:?}").to_lowercase(),
-                Bodies::Lines(path) => path.display().to_string(),
-            },
-            body_bytes,
+            target: String::new(),
+            load: String::new(),
+            bodies: String::new(),
+            body_bytes: 0,
             measured_s,
-            run_s: run_time as f64 / 1e9,
+            run_s,
             succeeded: recorder.succeeded,
             failed: recorder.failed(),
             errors,
@@ -125,7 +119,7 @@ impl Report {
     }
 }
 
-fn describe_load(load: &Load) -> String {
+pub(super) fn describe_load(load: &Load) -> String {
     match load {
         Load::Closed { connections } => format!("closed loop, {connections} connections"),
         Load::Open { rate_per_s, spacing, max_connections } => format!(

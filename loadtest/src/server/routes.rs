@@ -54,7 +54,7 @@ pub(super) fn error_body(status: u16, message: &str) -> Vec<u8> {
 pub(super) fn answer(endpoint: &Endpoint, method: Method, path: &[u8]) -> Reply {
     let get = matches!(method, Method::Get | Method::Head);
     match path {
-        b"/health" | b"/health_generate" | b"/ping" | b"/liveness" if get => Reply::text(""),
+        b"/health" | b"/health_generate" | b"/ping" | b"/readiness" if get => Reply::text(""),
         b"/v1/models" if get => Reply::json(models(endpoint)),
         b"/get_model_info" | b"/model_info" if get => Reply::json(model_info(endpoint)),
         b"/get_server_info" | b"/server_info" if get => Reply::json(server_info(endpoint)),

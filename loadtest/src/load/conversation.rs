@@ -1,0 +1,210 @@
+//! Multi-turn chats: conversations arrive in an open loop, share system prompts, and each turn
+//! carries everything said before, the engine's own answers included.
+
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use smg_core::rng::Rng;
+
+use super::bodies::{Messages, RequestOptions, chat_body, prose};
+use super::report::Report;
+use super::schedule::{Schedule, Spacing};
+use super::session::{Observer, Session, Source};
+use super::target::Target;
+use super::tickets::Tickets;
+use crate::clock::now_ns;
+use crate::runtime;
+
+/// A chat workload.
+#[derive(Debug, Clone)]
+pub struct ConversationOptions {
+    pub target: Target,
+    pub model: String,
+    /// New conversations per second, at random (Poisson) times.
+    pub arrivals_per_s: f64,
+    /// System prompts, of which each conversation has one, all equally likely.
+    pub system_prompts: usize,
+    pub system_prompt_chars: usize,
+    pub turns: usize,
+    /// Length of each question.
+    pub question_chars: usize,
+    pub answer_tokens: u32,
+    /// From the end of an answer to the next question.
+    pub think_time: Duration,
+    /// Not measured.
+    pub warmup: Duration,
+    /// Measured.
+    pub duration: Duration,
+    pub timeout: Duration,
+    pub seed: u64,
+}
+
+/// Conversations under way at most; one more waits, and its wait is counted.
+const MAX_CONVERSATIONS: usize = 10_000;
+
+/// Runs the workload on this thread, inside a runtime of its own. Latencies of a first turn count
+/// from the conversation's arrival, of later turns from the end of the think time. Conversations
+/// that are not finished when the time is over are left unfinished.
+pub fn run_conversations(
+    options: &ConversationOptions,
+    observer: &mut impl Observer,
+) -> io::Result<Report> {
+    runtime::block_on(|_| run_async(options, observer))
+}
+
+async fn run_async(options: &ConversationOptions, observer: &mut impl Observer) -> Report {
+    let ConversationOptions { target, timeout, warmup, duration, .. } = options;
+    let session = Session::new(target.clone(), *timeout, *warmup, *duration);
+    let mut rng = Rng::new(options.seed);
+    let systems: Vec<String> = (0..options.system_prompts.max(1))
+        .map(|_| prose(&mut rng, options.system_prompt_chars))
+        .collect();
+    let workload = Rc::new(Workload {
+        systems,
+        request: RequestOptions {
+            authority: target.authority.clone(),
+            path: format!("{}/v1/chat/completions", target.base_path),
+            model: options.model.clone(),
+            stream: true,
+            max_tokens: options.answer_tokens,
+            headers: Vec::new(),
+        },
+        options: options.clone(),
+    });
+    let window = (session.start(), session.end());
+    let schedule =
+        Schedule::new(Spacing::Poisson, options.arrivals_per_s, window, None, options.seed);
+    let tickets = Rc::new(Tickets::new(schedule));
+    let (hosts, paced) = (session.clone(), tickets.clone());
+    session.spawn(async move {
+        let mut started = 0;
+        let more_workers = || {
+            if started >= MAX_CONVERSATIONS {
+                return false;
+            }
+            started += 1;
+            let seed = rng.next_u64();
+            hosts.spawn(converse(hosts.clone(), workload.clone(), paced.clone(), seed));
+            true
+        };
+        if let Err(error) = paced.pace(more_workers).await {
+            eprintln!("no more conversations: the timer failed: {error}");
+            paced.close();
+        }
+    });
+    session.supervise(Some(&tickets), observer).await;
+    Report {
+        target: format!("http://{}{}/v1/chat/completions", target.authority, target.base_path),
+        load: format!("{} conversations/s of {} turns", options.arrivals_per_s, options.turns),
+        bodies: format!("chats over {} system prompts", options.system_prompts),
+        ..Report::new(&session)
+    }
+}
+
+struct Workload {
+    systems: Vec<String>,
+    request: RequestOptions,
+    options: ConversationOptions,
+}
+
+/// Holds one conversation after the other, each on a connection of its own.
+async fn converse(session: Rc<Session>, workload: Rc<Workload>, tickets: Rc<Tickets>, seed: u64) {
+    let mut rng = Rng::new(seed);
+    while let Some(arrival) = tickets.next().await {
+        let options = &workload.options;
+        let mut messages = Messages::default();
+        messages.push("system", &workload.systems[rng.below(workload.systems.len())]);
+        let mut connection = None;
+        let mut due = arrival;
+        for turn in 0..options.turns {
+            messages.push("user", &prose(&mut rng, options.question_chars));
+            let body = chat_body(&workload.request, &messages);
+            let request = workload.request.request(&body).bytes;
+            let source = Source::Bytes(&request);
+            let Some(answer) = session.request(due, source, &mut connection, true).await else {
+                break;
+            };
+            messages.push("assistant", &answer_text(answer.transcript.as_deref().unwrap_or(b"")));
+            if turn + 1 < options.turns {
+                due = now_ns() + options.think_time.as_nanos() as u64;
+                monoio::time::sleep(options.think_time).await;
+            }
+            if session.is_over() {
+                break;
+            }
+        }
+    }
+}
+
+/// The text a chat stream carried: all its `delta.content` parts.
+fn answer_text(stream: &[u8]) -> String {
+    let mut text = String::new();
+    for line in stream.split(|byte| *byte == b'\n') {
+        let Some(data) = line.strip_prefix(b"data: ") else { continue };
+        let Ok(event) = serde_json::from_slice::<serde_json::Value>(data) else { continue };
+        if let Some(content) = event["choices"][0]["delta"]["content"].as_str() {
+            text.push_str(content);
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Profile;
+    use crate::server::{EngineKind, Fleet, FleetOptions};
+
+    #[test]
+    fn the_text_of_a_stream_is_its_content_parts() {
+        let stream = b"data: {\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}\n\n\
+            data: {\"choices\":[{\"delta\":{\"content\":\"bab \"}}]}\n\n\
+            data: {\"choices\":[{\"delta\":{\"content\":\"cec\\n\"}}]}\n\n\
+            data: {\"choices\":[],\"usage\":{}}\n\ndata: [DONE]\n\n";
+        assert_eq!(answer_text(stream), "bab cec\n");
+    }
+
+    #[test]
+    fn every_turn_after_the_first_finds_the_last_turn_in_the_cache() {
+        let profile = Profile {
+            step_base_ns: 1_000_000,
+            decode_request_ns: 1_000,
+            prefill_token_ns: 100,
+            ..Profile::named("demo").unwrap()
+        };
+        let fleet = Fleet::start(&FleetOptions {
+            count: 1,
+            model: "m".into(),
+            kind: EngineKind::Simulated(profile),
+            ..FleetOptions::default()
+        })
+        .unwrap();
+        let options = ConversationOptions {
+            target: Target::parse(&fleet.urls()[0]).unwrap(),
+            model: "m".into(),
+            arrivals_per_s: 40.0,
+            system_prompts: 2,
+            system_prompt_chars: 800,
+            turns: 4,
+            question_chars: 80,
+            answer_tokens: 8,
+            think_time: Duration::from_millis(5),
+            warmup: Duration::ZERO,
+            duration: Duration::from_millis(1_000),
+            timeout: Duration::from_secs(10),
+            seed: 5,
+        };
+        let report = run_conversations(&options, &mut ()).unwrap();
+        assert_eq!(report.failed, 0);
+        assert!(report.succeeded >= 8, "{}", report.succeeded);
+        let engine = fleet.snapshots()[0];
+        assert_eq!(engine.admitted, engine.finished);
+        // A first turn has 202 + 23 + 1 tokens, of which 192 are cached once its system prompt was
+        // seen; a later one has 33 more than the turn before, all of which is cached but for the
+        // last, partial block. Two system prompts are computed once each.
+        let share = engine.cached_tokens as f64 / engine.prompt_tokens as f64;
+        let unseen_systems = 2.0 * 202.0 / engine.prompt_tokens as f64;
+        assert!(share > 0.75 - unseen_systems, "{share} of {} tokens", engine.prompt_tokens);
+    }
+}
