@@ -6,7 +6,7 @@
 //! body is refused only when it is not a JSON object in UTF-8: a field that routing does not need,
 //! or one with a value of an unexpected type, never makes a request fail here.
 //!
-//! Contract: `routing.md` §2 and §8; the text of each endpoint is in [`text`].
+//! Contract: `routing.md` §2 and §8; the text of each endpoint is in `text.rs`.
 
 mod endpoint;
 mod error;
