@@ -2,9 +2,11 @@
 
 pub mod blocking;
 pub mod clock;
+pub mod compare;
 pub mod demo;
 pub mod engine;
 pub mod load;
+pub mod process;
 pub mod runtime;
 pub mod server;
 pub mod timer;

@@ -1,5 +1,7 @@
 //! The command line. Exit codes: 0 done, 1 failed while running, 2 wrong usage.
 
+mod compare;
+mod demo;
 mod engines;
 mod run;
 mod signal;
@@ -22,6 +24,8 @@ struct Cli {
 enum Command {
     Engines(engines::Args),
     Run(run::Args),
+    Demo(demo::Args),
+    Compare(compare::Args),
 }
 
 pub fn main() -> ExitCode {
@@ -30,6 +34,8 @@ pub fn main() -> ExitCode {
     let result = match cli.command {
         Command::Engines(args) => engines::main(args),
         Command::Run(args) => run::main(args),
+        Command::Demo(args) => demo::main(args),
+        Command::Compare(args) => compare::main(args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

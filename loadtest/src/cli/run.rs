@@ -159,6 +159,7 @@ pub fn main(args: Args) -> Result<(), Failure> {
             headers: args.body.header.clone(),
         },
         seed: args.load.seed,
+        first_number: 0,
         target,
     };
     signal::catch_interrupts();

@@ -4,7 +4,7 @@
 mod table;
 
 use std::any::Any;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -128,7 +128,16 @@ const READY_TIMEOUT: Duration = Duration::from_secs(30);
 /// policy's name and the engines' URLs, and starts a gateway on a port of its choice.
 pub fn demo<E: std::fmt::Display>(
     options: &DemoOptions,
+    start_gateway: impl FnMut(&str, &[String]) -> Result<GatewayHandle, E>,
+) -> Result<DemoReport, DemoError> {
+    let terminal = io::stdout().is_terminal();
+    demo_on(options, start_gateway, Live::new(&mut io::stdout(), terminal))
+}
+
+fn demo_on<E: std::fmt::Display>(
+    options: &DemoOptions,
     mut start_gateway: impl FnMut(&str, &[String]) -> Result<GatewayHandle, E>,
+    mut live: Live<'_>,
 ) -> Result<DemoReport, DemoError> {
     let fleet = Fleet::start(&FleetOptions {
         count: options.engines,
@@ -137,7 +146,6 @@ pub fn demo<E: std::fmt::Display>(
         ..FleetOptions::default()
     })
     .map_err(DemoError::Engines)?;
-    let mut live = Live::new(io::stdout().is_terminal());
     live.show(&options.introduction());
     let mut report = DemoReport {
         engines: options.engines,
@@ -164,13 +172,10 @@ pub fn demo<E: std::fmt::Display>(
         };
         let result = run_conversations(&options.workload(target), &mut watch);
         let arm = watch.arm(&result.map_err(DemoError::Load)?);
-        live.end_arm();
         gateway.stop();
         report.arms.push(arm);
     }
     live.finish(&report);
-    // A closed pipe is no reason to fail.
-    let _ = io::stdout().flush();
     Ok(report)
 }
 
@@ -197,33 +202,40 @@ impl DemoOptions {
         let blocks = u64::from(self.profile.cache_blocks);
         let cache_tokens = blocks * u64::from(self.profile.block_tokens);
         let prompt_tokens = self.system_prompt_chars / crate::engine::CHARS_PER_TOKEN;
+        let all_prompts = (prompt_tokens * self.system_prompts) as u64;
+        let fits = if all_prompts <= cache_tokens {
+            "every engine could cache them all"
+        } else if all_prompts <= cache_tokens * self.engines as u64 {
+            "too many for one engine's cache, not for the fleet's"
+        } else {
+            "too many for all caches together"
+        };
         let seconds = (self.warmup + self.duration).as_secs() * self.policies.len() as u64;
         format!(
             "{} simulated engines, each with a prefix cache of {cache_tokens} tokens.\n\
-             Chats of {} turns over {} system prompts of {prompt_tokens} tokens each \
-             ({} tokens: no engine can cache them all, the fleet can).\n\
-             The same chats go through the gateway under {}; about {seconds} seconds.\n",
+             Chats of {} turns over {} system prompts of {prompt_tokens} tokens: {all_prompts} in \
+             all, {fits}.\n\
+             The same chats go through the gateway under {}: {seconds} seconds.\n",
             self.engines,
             self.turns,
             self.system_prompts,
-            prompt_tokens * self.system_prompts,
             self.policies.join(", then "),
         )
     }
 }
 
 /// Follows one policy's run.
-struct Watch<'a> {
+struct Watch<'a, 'b> {
     policy: &'a str,
     fleet: &'a Fleet,
     at_start: Vec<EngineSnapshot>,
     /// Set when the measured time is over.
     at_end: Option<Vec<EngineSnapshot>>,
-    live: &'a mut Live,
+    live: &'a mut Live<'b>,
     finished: &'a [Arm],
 }
 
-impl Watch<'_> {
+impl Watch<'_, '_> {
     fn arm(&self, report: &Report) -> Arm {
         let measured = (report.succeeded, report.failed);
         self.build(measured, report.first_byte_ms, report.latency_ms)
@@ -253,7 +265,7 @@ impl Watch<'_> {
     }
 }
 
-impl Observer for Watch<'_> {
+impl Observer for Watch<'_, '_> {
     fn measuring(&mut self) {
         self.at_start = self.fleet.snapshots();
     }
@@ -297,12 +309,19 @@ mod tests {
             ..DemoOptions::default()
         };
         let mut started = Vec::new();
-        let report = demo(&options, |policy, engines: &[String]| {
-            assert_eq!(engines.len(), 2);
-            started.push(policy.to_owned());
-            Ok::<_, String>(GatewayHandle::new(engines[0].clone(), ()))
-        });
+        let mut printed = Vec::new();
+        let report = demo_on(
+            &options,
+            |policy, engines: &[String]| {
+                assert_eq!(engines.len(), 2);
+                started.push(policy.to_owned());
+                Ok::<_, String>(GatewayHandle::new(engines[0].clone(), ()))
+            },
+            Live::new(&mut printed, false),
+        );
         let report = report.unwrap();
+        let printed = String::from_utf8(printed).unwrap();
+        assert!(printed.contains("2 simulated engines") && printed.contains("requests answered"));
         assert_eq!(started, ["round_robin", "cache_aware"]);
         for arm in &report.arms {
             assert!(arm.answered > 0, "{arm:?}");
@@ -316,7 +335,10 @@ mod tests {
     #[test]
     fn a_gateway_that_does_not_start_is_named() {
         let options = DemoOptions { engines: 1, ..DemoOptions::default() };
-        let error = demo(&options, |_, _| Err("port 1 is in use")).unwrap_err().to_string();
+        let mut nowhere = io::sink();
+        let live = Live::new(&mut nowhere, false);
+        let error = demo_on(&options, |_, _| Err("port 1 is in use"), live).unwrap_err();
+        let error = error.to_string();
         assert!(error.contains("round_robin") && error.contains("port 1 is in use"), "{error}");
     }
 }

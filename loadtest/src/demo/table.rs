@@ -1,26 +1,27 @@
 //! What the demonstration prints.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
+use std::io::Write;
 use std::time::Duration;
 
 use super::{Arm, DemoReport};
 
 /// Prints the state of a demonstration as it goes.
-pub(super) struct Live {
+pub(super) struct Live<'a> {
+    out: &'a mut dyn Write,
     terminal: bool,
     /// Lines of the table on screen, to be overwritten by the next one.
     drawn: usize,
 }
 
-impl Live {
+impl<'a> Live<'a> {
     /// `terminal`: the table may be redrawn in place.
-    pub fn new(terminal: bool) -> Self {
-        Self { terminal, drawn: 0 }
+    pub fn new(out: &'a mut dyn Write, terminal: bool) -> Self {
+        Self { out, terminal, drawn: 0 }
     }
 
     pub fn show(&mut self, text: &str) {
-        print_quietly(&format!("{text}\n"));
+        self.print(&format!("{text}\n"));
     }
 
     /// About once a second: the policies that are done, and the one under way.
@@ -32,7 +33,7 @@ impl Live {
             table.push_str(&row(current, &format!("{state}, {} s", elapsed.as_secs())));
             self.redraw(&table);
         } else {
-            print_quietly(&format!(
+            self.print(&format!(
                 "{:>3} s  {:<12} {state:<10}  {:>5} answered  {:>5.1} % cached  TTFT p50 {:>4.0} ms \
                  p99 {:>5.0} ms\n",
                 elapsed.as_secs(),
@@ -45,19 +46,14 @@ impl Live {
         }
     }
 
-    /// A policy is done: its line stays.
-    pub fn end_arm(&mut self) {
-        let _ = std::io::stdout().flush();
-    }
-
     /// Replaces the live table by the final one.
     pub fn finish(&mut self, report: &DemoReport) {
         if self.terminal {
             self.redraw("");
         } else {
-            print_quietly("\n");
+            self.print("\n");
         }
-        print_quietly(&summary(report));
+        self.print(&summary(report));
     }
 
     fn redraw(&mut self, table: &str) {
@@ -68,7 +64,13 @@ impl Live {
         }
         text.push_str(table);
         self.drawn = table.lines().count();
-        print_quietly(&text);
+        self.print(&text);
+    }
+
+    fn print(&mut self, text: &str) {
+        // Nobody reading any more is no reason to fail.
+        let _ = self.out.write_all(text.as_bytes());
+        let _ = self.out.flush();
     }
 }
 
@@ -107,13 +109,17 @@ fn gain(from: &Arm, to: &Arm) -> String {
         return String::from("Too few requests were answered to compare.\n");
     }
     let faster = from.ttft_ms.p50 / to.ttft_ms.p50;
-    let speed = if faster >= 1.0 {
+    let speed = if (0.95..1.05).contains(&faster) {
+        String::from("typical answers start as soon")
+    } else if faster > 1.0 {
         format!("typical answers start {faster:.1} times sooner")
     } else {
         format!("typical answers start {:.1} times later", 1.0 / faster)
     };
     let ratio = work(from) / work(to);
-    let saved = if ratio >= 1.0 {
+    let saved = if (0.95..1.05).contains(&ratio) {
+        String::from("the engines compute as many prompt tokens")
+    } else if ratio > 1.0 {
         format!("the engines compute {ratio:.1} times fewer prompt tokens")
     } else {
         format!("the engines compute {:.1} times more prompt tokens", 1.0 / ratio)
@@ -147,18 +153,12 @@ fn milliseconds(ms: f64) -> String {
 /// At most eight shares are spelled out.
 fn percentages(shares: &[f64]) -> String {
     if shares.len() > 8 {
-        let of = |pick: fn(f64, f64) -> f64, start| 100.0 * shares.iter().copied().fold(start, pick);
+        let of =
+            |pick: fn(f64, f64) -> f64, start| 100.0 * shares.iter().copied().fold(start, pick);
         return format!("{:.1} to {:.1}", of(f64::min, 1.0), of(f64::max, 0.0));
     }
     let parts: Vec<_> = shares.iter().map(|share| format!("{:.0}", 100.0 * share)).collect();
     parts.join(" ")
-}
-
-/// Prints without failing when nobody reads.
-fn print_quietly(text: &str) {
-    let mut out = std::io::stdout().lock();
-    let _ = out.write_all(text.as_bytes());
-    let _ = out.flush();
 }
 
 #[cfg(test)]

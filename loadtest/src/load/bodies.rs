@@ -94,6 +94,11 @@ impl RequestPool {
         })
     }
 
+    /// Numbers the requests from here on.
+    pub fn number_from(&self, number: u64) {
+        self.slots.borrow_mut().next_number = number;
+    }
+
     pub fn mean_body_bytes(&self) -> usize {
         self.mean_body_bytes
     }

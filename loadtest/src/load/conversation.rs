@@ -158,7 +158,8 @@ mod tests {
 
     #[test]
     fn the_text_of_a_stream_is_its_content_parts() {
-        let stream = b"data: {\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}\n\n\
+        let stream =
+            b"data: {\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}\n\n\
             data: {\"choices\":[{\"delta\":{\"content\":\"bab \"}}]}\n\n\
             data: {\"choices\":[{\"delta\":{\"content\":\"cec\\n\"}}]}\n\n\
             data: {\"choices\":[],\"usage\":{}}\n\ndata: [DONE]\n\n";

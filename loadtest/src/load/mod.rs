@@ -7,8 +7,8 @@ mod conversation;
 pub mod record;
 mod report;
 mod run;
-mod session;
 pub mod schedule;
+mod session;
 mod target;
 mod tickets;
 

@@ -81,7 +81,8 @@ impl Report {
         let recorder = session.recorder();
         let (from, to) = recorder.window();
         let measured_s = to.saturating_sub(from) as f64 / 1e9;
-        let per_second = |count: u64| if measured_s > 0.0 { count as f64 / measured_s } else { 0.0 };
+        let per_second =
+            |count: u64| if measured_s > 0.0 { count as f64 / measured_s } else { 0.0 };
         let errors = ErrorClass::ALL
             .into_iter()
             .map(|class| (class.name(), recorder.errors[class as usize]))

@@ -38,6 +38,8 @@ pub struct RunOptions {
     /// A request not answered within this time has failed.
     pub timeout: Duration,
     pub bodies: Bodies,
+    /// Requests are numbered from here on, so that those of several runs differ.
+    pub first_number: u64,
     pub request: RequestOptions,
     pub seed: u64,
 }
@@ -54,6 +56,7 @@ pub async fn run_async(options: &RunOptions, observer: &mut impl Observer) -> io
         Load::Open { max_connections, .. } => max_connections,
     };
     let pool = RequestPool::new(&options.bodies, &options.request, connections, options.seed)?;
+    pool.number_from(options.first_number);
     let body_bytes = pool.mean_body_bytes();
     let pool = Rc::new(pool);
     let RunOptions { target, timeout, warmup, duration, .. } = options;

@@ -70,7 +70,12 @@ pub(super) enum Source<'a> {
 
 impl Session {
     /// A session that starts now.
-    pub fn new(target: Target, timeout: Duration, warmup: Duration, duration: Duration) -> Rc<Self> {
+    pub fn new(
+        target: Target,
+        timeout: Duration,
+        warmup: Duration,
+        duration: Duration,
+    ) -> Rc<Self> {
         let start = now_ns();
         let measure_from = start.saturating_add(nanos(warmup));
         let end = measure_from.saturating_add(nanos(duration));

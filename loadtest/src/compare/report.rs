@@ -1,0 +1,311 @@
+//! Medians, ratios and verdicts of a comparison.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Serialize;
+
+use super::{CompareOptions, Missing, Scenario};
+use crate::load::Report;
+
+/// The result of a comparison. Every number is a median over the runs.
+#[derive(Debug, Serialize)]
+pub struct CompareReport {
+    pub runs: usize,
+    pub seconds: f64,
+    pub gateway_cpus: Vec<usize>,
+    pub load_cpus: Vec<usize>,
+    pub scenarios: Vec<ScenarioResult>,
+    /// Resident memory of each gateway after its start, before any load, in MiB.
+    pub resident_mib: BTreeMap<String, Option<f64>>,
+    pub missing: Vec<Missing>,
+    pub verdicts: Vec<Verdict>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct ScenarioResult {
+    pub scenario: Scenario,
+    pub arms: Vec<ArmResult>,
+}
+
+/// One arm under one load.
+#[derive(Debug, Clone, Serialize)]
+pub struct ArmResult {
+    pub arm: String,
+    pub requests_per_s: f64,
+    pub events_per_s: f64,
+    pub p50_ms: f64,
+    pub p99_ms: f64,
+    /// CPU time of the gateway per request, or per event of a stream, in microseconds.
+    pub cpu_us: Option<f64>,
+    /// Lowest and highest of the runs.
+    pub cpu_us_range: Option<(f64, f64)>,
+    /// From an engine's write of an event to the client's read of it.
+    pub event_delay_p50_ms: f64,
+    pub event_delay_p99_ms: f64,
+    pub failed: u64,
+}
+
+/// A bar of the project and whether it holds.
+#[derive(Debug, Serialize)]
+pub struct Verdict {
+    pub bar: String,
+    pub measured: f64,
+    pub limit: f64,
+    pub holds: bool,
+}
+
+/// What one run gave.
+pub(super) struct Sample {
+    pub cpu_us: Option<f64>,
+    pub load: Report,
+}
+
+/// The arms the bars speak of.
+pub(super) const NGINX: &str = "nginx";
+pub(super) const SMG: &str = "smg";
+pub(super) const OURS: &str = "ours";
+
+impl CompareReport {
+    pub(super) fn new(options: &CompareOptions) -> Self {
+        Self {
+            runs: options.runs,
+            seconds: options.time.as_secs_f64(),
+            gateway_cpus: options.gateway_cpus.clone(),
+            load_cpus: options.load_cpus.clone(),
+            scenarios: Vec::new(),
+            resident_mib: BTreeMap::new(),
+            missing: Vec::new(),
+            verdicts: Vec::new(),
+        }
+    }
+
+    pub(super) fn add(&mut self, scenario: Scenario, samples: Vec<(String, Vec<Sample>)>) {
+        let arms = samples.into_iter().map(|(arm, samples)| ArmResult::of(arm, &samples)).collect();
+        self.scenarios.push(ScenarioResult { scenario, arms });
+    }
+
+    /// Holds the results against the bars, as far as the arms they need were run.
+    pub(super) fn judge(&mut self) {
+        let mut verdicts = Vec::new();
+        let mut bar = |bar: String, measured: Option<f64>, limit: f64| {
+            if let Some(measured) = measured {
+                verdicts.push(Verdict { bar, measured, limit, holds: measured <= limit });
+            }
+        };
+        for result in &self.scenarios {
+            let (to_nginx, to_smg) = match result.scenario {
+                Scenario::Short => (1.15, Some(0.15)),
+                Scenario::Chat20k | Scenario::Chat100k => (2.5, Some(0.25)),
+                Scenario::Sse => (1.0, None),
+            };
+            let name = result.scenario;
+            let unit = if name.is_stream() { "event" } else { "request" };
+            bar(
+                format!("{name}: CPU per {unit}, x nginx"),
+                result.cpu_ratio(OURS, NGINX),
+                to_nginx,
+            );
+            if let Some(limit) = to_smg {
+                bar(format!("{name}: CPU per {unit}, x smg"), result.cpu_ratio(OURS, SMG), limit);
+            }
+            if name.is_stream() {
+                let delay = |arm| result.arm(arm).map(|arm| arm.event_delay_p99_ms);
+                let added = delay(OURS).zip(delay(NGINX)).map(|(ours, nginx)| ours - nginx);
+                bar("sse: event delay p99 beyond nginx's, ms".into(), added, 1.0);
+            }
+        }
+        let resident = self.resident_mib.get(OURS).copied().flatten();
+        bar("resident memory at start, MiB".into(), resident, 40.0);
+        self.verdicts = verdicts;
+    }
+}
+
+impl ScenarioResult {
+    fn arm(&self, name: &str) -> Option<&ArmResult> {
+        self.arms.iter().find(|arm| arm.arm == name)
+    }
+
+    /// CPU of one arm as a multiple of another's.
+    pub fn cpu_ratio(&self, arm: &str, of: &str) -> Option<f64> {
+        let (arm, of) = (self.arm(arm)?.cpu_us?, self.arm(of)?.cpu_us?);
+        (of > 0.0).then(|| arm / of)
+    }
+}
+
+impl ArmResult {
+    fn of(arm: String, samples: &[Sample]) -> Self {
+        let of = |value: fn(&Report) -> f64| {
+            median(samples.iter().map(|sample| value(&sample.load)).collect()).unwrap_or(0.0)
+        };
+        let cpu: Vec<f64> = samples.iter().filter_map(|sample| sample.cpu_us).collect();
+        let range = |values: &[f64]| {
+            let low = values.iter().copied().reduce(f64::min)?;
+            Some((low, values.iter().copied().reduce(f64::max)?))
+        };
+        Self {
+            arm,
+            requests_per_s: of(|report| report.requests_per_s),
+            events_per_s: of(|report| report.events_per_s),
+            p50_ms: of(|report| report.latency_ms.p50),
+            p99_ms: of(|report| report.latency_ms.p99),
+            cpu_us_range: range(&cpu),
+            cpu_us: median(cpu),
+            event_delay_p50_ms: of(|report| report.event_delay_ms.p50),
+            event_delay_p99_ms: of(|report| report.event_delay_ms.p99),
+            failed: samples.iter().map(|sample| sample.load.failed).sum(),
+        }
+    }
+}
+
+/// The middle value; the mean of the two middle ones when their number is even.
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => None,
+        len if len % 2 == 1 => Some(values[middle]),
+        _ => Some((values[middle - 1] + values[middle]) / 2.0),
+    }
+}
+
+impl fmt::Display for CompareReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "medians of {} runs of {} s; gateway on CPU {:?}, engines and client on CPU {:?}",
+            self.runs, self.seconds, self.gateway_cpus, self.load_cpus
+        )?;
+        for result in &self.scenarios {
+            writeln!(f)?;
+            result.fmt(f)?;
+        }
+        writeln!(f, "\nresident memory at start")?;
+        for (arm, mib) in &self.resident_mib {
+            if let Some(mib) = mib {
+                writeln!(f, "{arm:<12}{mib:>8.1} MiB")?;
+            }
+        }
+        for missing in &self.missing {
+            writeln!(f, "\nwithout {}: {}", missing.arm, missing.reason)?;
+        }
+        if !self.verdicts.is_empty() {
+            writeln!(f, "\nbars")?;
+        }
+        for verdict in &self.verdicts {
+            let Verdict { bar, measured, limit, holds } = verdict;
+            let word = if *holds { "holds" } else { "MISSED" };
+            writeln!(f, "{bar:<44}{measured:>8.2}   limit {limit:>6.2}   {word}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for ScenarioResult {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let stream = self.scenario.is_stream();
+        writeln!(f, "{}: {}", self.scenario, self.scenario.about())?;
+        let (rate, cpu) = if stream { ("events/s", "us/event") } else { ("req/s", "us/req") };
+        let (p50, p99) = if stream { ("delay p50", "delay p99") } else { ("p50 ms", "p99 ms") };
+        writeln!(
+            f,
+            "{:<12}{rate:>10}{p50:>11}{p99:>11}{:>12}{:>16}{:>9}{:>9}{:>8}",
+            "", cpu, "range", "x nginx", "x smg", "failed"
+        )?;
+        for arm in &self.arms {
+            let (rate, p50, p99) = if stream {
+                (arm.events_per_s, arm.event_delay_p50_ms, arm.event_delay_p99_ms)
+            } else {
+                (arm.requests_per_s, arm.p50_ms, arm.p99_ms)
+            };
+            let range = arm
+                .cpu_us_range
+                .map_or_else(|| "-".into(), |(low, high)| format!("{low:.1}..{high:.1}"));
+            writeln!(
+                f,
+                "{:<12}{rate:>10.0}{p50:>11.3}{p99:>11.3}{:>12}{range:>16}{:>9}{:>9}{:>8}",
+                arm.arm,
+                number(arm.cpu_us),
+                number(self.cpu_ratio(&arm.arm, NGINX)),
+                number(self.cpu_ratio(&arm.arm, SMG)),
+                arm.failed,
+            )?;
+        }
+        Ok(())
+    }
+}
+
+fn number(value: Option<f64>) -> String {
+    value.map_or_else(|| "-".into(), |value| format!("{value:.2}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_of_odd_even_and_no_values() {
+        assert_eq!(median(vec![]), None);
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), Some(2.5));
+    }
+
+    fn result(arm: &str, cpu_us: Option<f64>, delay_p99_ms: f64) -> ArmResult {
+        ArmResult {
+            arm: arm.into(),
+            requests_per_s: 1.0,
+            events_per_s: 1.0,
+            p50_ms: 1.0,
+            p99_ms: 1.0,
+            cpu_us,
+            cpu_us_range: cpu_us.map(|us| (us, us)),
+            event_delay_p50_ms: 1.0,
+            event_delay_p99_ms: delay_p99_ms,
+            failed: 0,
+        }
+    }
+
+    #[test]
+    fn bars_are_judged_by_ratio_and_only_with_their_arms() {
+        let mut report = CompareReport {
+            runs: 1,
+            seconds: 1.0,
+            gateway_cpus: vec![0],
+            load_cpus: vec![1],
+            scenarios: Vec::new(),
+            resident_mib: [("ours".to_owned(), Some(30.0))].into(),
+            missing: Vec::new(),
+            verdicts: Vec::new(),
+        };
+        report.scenarios.push(ScenarioResult {
+            scenario: Scenario::Short,
+            arms: vec![
+                result("direct", None, 0.0),
+                result("nginx", Some(20.0), 0.0),
+                result("smg", Some(200.0), 0.0),
+                result("ours", Some(24.0), 0.0),
+            ],
+        });
+        report.scenarios.push(ScenarioResult {
+            scenario: Scenario::Sse,
+            arms: vec![result("nginx", Some(11.0), 1.4), result("ours", Some(9.0), 2.0)],
+        });
+        report.judge();
+        let verdicts: Vec<_> = report
+            .verdicts
+            .iter()
+            .map(|v| (&*v.bar, (v.measured * 100.0).round(), v.holds))
+            .collect();
+        assert_eq!(
+            verdicts,
+            [
+                ("short: CPU per request, x nginx", 120.0, false),
+                ("short: CPU per request, x smg", 12.0, true),
+                ("sse: CPU per event, x nginx", 82.0, true),
+                ("sse: event delay p99 beyond nginx's, ms", 60.0, true),
+                ("resident memory at start, MiB", 3000.0, true),
+            ]
+        );
+        assert!(report.to_string().contains("MISSED"));
+    }
+}
