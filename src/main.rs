@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use smg_io::config::Config;
+use smg_io::launch::Signals;
 
 use crate::cli::{Action, CliError, DemoArgs};
 
@@ -26,17 +27,32 @@ fn refuse(error: &CliError) -> ExitCode {
 }
 
 fn launch(config: Config) -> ExitCode {
+    // Before logging starts its thread, which inherits the mask.
+    let signals = match Signals::block() {
+        Ok(signals) => signals,
+        Err(error) => {
+            eprintln!("smg: cannot mask signals: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
     let logging = match logging::init(&config.log) {
         Ok(logging) => logging,
         Err(error) => return refuse(&error.into()),
     };
-    tracing::debug!(?config, "Configuration");
+    tracing::debug!(target: "smg", ?config, "configuration");
+    let outcome = smg_io::launch::launch(config, &signals);
     let dropped_lines = logging.dropped_lines();
     drop(logging);
     if dropped_lines() > 0 {
-        eprintln!("{} log lines were dropped: standard output was too slow", dropped_lines());
+        eprintln!("smg: {} log lines were dropped: standard output was too slow", dropped_lines());
     }
-    ExitCode::SUCCESS
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("smg: {error}");
+            if error.is_usage() { ExitCode::from(2) } else { ExitCode::FAILURE }
+        }
+    }
 }
 
 fn run_demo(args: DemoArgs) -> ExitCode {

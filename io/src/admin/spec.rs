@@ -1,0 +1,152 @@
+//! The body of `POST` and `PUT /workers`, checked.
+
+use serde_json::Value;
+
+use crate::config::Secret;
+use crate::control::Update;
+use crate::fleet::WorkerSpec;
+
+/// Most labels of one worker.
+const MAX_LABELS: usize = 64;
+/// Longest label, key or model name in bytes.
+const MAX_TEXT: usize = 1024;
+
+/// Reads a whole spec. The error names the field and what it should be.
+pub fn whole(body: &[u8]) -> Result<WorkerSpec, String> {
+    let value = object(body)?;
+    let url = match &value["url"] {
+        Value::String(url) => url,
+        Value::Null => return Err("url is required, such as \"http://10.0.0.7:8000\"".into()),
+        _ => return Err("url must be a string".into()),
+    };
+    let url = url.parse().map_err(|error| format!("url: {error}"))?;
+    let mut spec = WorkerSpec::new(url);
+    spec.api_key = text(&value, "api_key")?.map(Secret::new);
+    spec.labels.extend(labels(&value)?);
+    spec.priority = whole_number(&value, "priority")?.unwrap_or(spec.priority);
+    spec.cost = number(&value, "cost")?.unwrap_or(spec.cost);
+    spec.runtime = text(&value, "runtime_type")?.or(text(&value, "runtime")?);
+    spec.model = model(&value)?;
+    if let Some(kind) = text(&value, "worker_type")?
+        && kind != "regular"
+    {
+        return Err(format!("worker_type \"{kind}\" is not available; only \"regular\" is"));
+    }
+    Ok(spec)
+}
+
+/// Reads the fields of a `PATCH`.
+pub fn patch(body: &[u8]) -> Result<Update, String> {
+    let value = object(body)?;
+    Ok(Update::Patch {
+        priority: whole_number(&value, "priority")?,
+        cost: number(&value, "cost")?,
+        labels: labels(&value)?,
+        api_key: text(&value, "api_key")?,
+    })
+}
+
+fn object(body: &[u8]) -> Result<Value, String> {
+    match serde_json::from_slice(body) {
+        Ok(value @ Value::Object(_)) => Ok(value),
+        Ok(_) => Err("the body must be a JSON object".into()),
+        Err(error) => Err(format!("the body is not JSON: {error}")),
+    }
+}
+
+fn text(value: &Value, field: &str) -> Result<Option<String>, String> {
+    match &value[field] {
+        Value::Null => Ok(None),
+        Value::String(text) if text.len() > MAX_TEXT => {
+            Err(format!("{field} is longer than {MAX_TEXT} bytes"))
+        }
+        // What goes into a header must not end it.
+        Value::String(text) if text.chars().any(char::is_control) => {
+            Err(format!("{field} must not contain control characters"))
+        }
+        Value::String(text) => Ok(Some(text.clone()).filter(|text| !text.is_empty())),
+        _ => Err(format!("{field} must be a string")),
+    }
+}
+
+fn whole_number(value: &Value, field: &str) -> Result<Option<u32>, String> {
+    match &value[field] {
+        Value::Null => Ok(None),
+        number => number
+            .as_u64()
+            .and_then(|number| u32::try_from(number).ok())
+            .map(Some)
+            .ok_or_else(|| format!("{field} must be a whole number from 0 to {}", u32::MAX)),
+    }
+}
+
+fn number(value: &Value, field: &str) -> Result<Option<f64>, String> {
+    match &value[field] {
+        Value::Null => Ok(None),
+        number => number
+            .as_f64()
+            .filter(|number| number.is_finite())
+            .map(Some)
+            .ok_or_else(|| format!("{field} must be a number")),
+    }
+}
+
+fn labels(value: &Value) -> Result<Vec<(String, String)>, String> {
+    let labels = match &value["labels"] {
+        Value::Null => return Ok(Vec::new()),
+        Value::Object(labels) if labels.len() <= MAX_LABELS => labels,
+        Value::Object(_) => return Err(format!("labels has more than {MAX_LABELS} entries")),
+        _ => return Err("labels must be an object of strings".into()),
+    };
+    labels
+        .iter()
+        .map(|(name, value)| match value {
+            Value::String(text) if text.len() + name.len() <= MAX_TEXT => {
+                Ok((name.clone(), text.clone()))
+            }
+            Value::String(_) => Err(format!("a label is longer than {MAX_TEXT} bytes")),
+            _ => Err("labels must be an object of strings".into()),
+        })
+        .collect()
+}
+
+fn model(value: &Value) -> Result<Option<String>, String> {
+    match &value["models"] {
+        Value::Null => text(value, "model_id"),
+        Value::Array(models) => match models.first() {
+            None => Ok(None),
+            Some(card) => text(card, "id"),
+        },
+        _ => Err("models must be a list of objects with an id".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_enough() {
+        let spec = whole(br#"{"url":"http://a:1/"}"#).unwrap();
+        assert_eq!((spec.url.as_str(), spec.priority, spec.cost), ("http://a:1", 50, 1.0));
+    }
+
+    #[test]
+    fn errors_name_the_field() {
+        for (body, says) in [
+            (&b"{"[..], "not JSON"),
+            (b"[]", "JSON object"),
+            (b"{}", "url is required"),
+            (br#"{"url":7}"#, "url must be a string"),
+            (br#"{"url":"a:1"}"#, "url: URL must start with http://"),
+            (br#"{"url":"http://a","priority":-1}"#, "priority must be a whole number"),
+            (br#"{"url":"http://a","labels":{"a":1}}"#, "labels must be"),
+            (br#"{"url":"http://a","api_key":"a\nb"}"#, "api_key must not contain control"),
+            (br#"{"url":"http://a","worker_type":"prefill"}"#, "worker_type \"prefill\""),
+            (br#"{"url":"http://a","models":{}}"#, "models must be a list"),
+        ] {
+            let error = whole(body).unwrap_err();
+            assert!(error.contains(says), "{error} lacks {says}");
+        }
+    }
+}

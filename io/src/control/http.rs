@@ -1,0 +1,143 @@
+//! A small HTTP/1.1 client for the gateway's own questions to workers: one connection per question,
+//! bounded in time and size.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use smg_core::http1::{BodyLength, ChunkedDecoder, HeadCursor, parse_response};
+
+use super::seam::{Runtime, Stream, timeout};
+
+/// Largest answer body read, in bytes.
+const MAX_BODY: usize = 8 << 20;
+/// Buffer of one read in bytes.
+const READ_BUFFER: usize = 16 << 10;
+
+/// What a worker answered.
+#[derive(Debug)]
+pub struct Reply {
+    /// HTTP status.
+    pub status: u16,
+    /// Whole body.
+    pub body: Vec<u8>,
+}
+
+/// A question to one worker.
+#[derive(Debug, Clone, Copy)]
+pub struct Question<'a> {
+    /// `GET` or `POST`.
+    pub method: &'a str,
+    /// Where the worker listens.
+    pub addr: SocketAddr,
+    /// Its authority, for `Host`.
+    pub host: &'a str,
+    /// Path with query.
+    pub path: &'a str,
+    /// `Authorization`, if the worker has a key.
+    pub authorization: Option<&'a [u8]>,
+}
+
+/// Asks, and reads the whole answer within `limit`.
+///
+/// # Errors
+/// What the socket says, `TimedOut`, or `InvalidData` for something that is not HTTP or too large.
+pub async fn ask<R: Runtime>(
+    runtime: R,
+    question: Question<'_>,
+    limit: Duration,
+) -> io::Result<Reply> {
+    timeout(runtime, limit, exchange(runtime, question)).await
+}
+
+async fn exchange<R: Runtime>(runtime: R, question: Question<'_>) -> io::Result<Reply> {
+    let mut stream = runtime.connect(question.addr).await?;
+    stream.write_all(request(question)).await?;
+    let mut buf = Vec::with_capacity(READ_BUFFER);
+    let (mut headers, mut cursor) = (Vec::new(), HeadCursor::default());
+    let head = loop {
+        if cursor.ready(&buf) {
+            let parsed = parse_response(&buf, false, &mut headers)
+                .map_err(|error| invalid(error.message()))?;
+            match parsed {
+                Some(head) if head.is_interim() => {
+                    buf.drain(..head.len);
+                    cursor.reset();
+                    continue;
+                }
+                Some(head) => break head,
+                None => {}
+            }
+        }
+        if receive(&mut stream, &mut buf).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    };
+    let mut body = buf.split_off(head.len);
+    match head.body {
+        BodyLength::None => body.clear(),
+        BodyLength::Fixed(length) => {
+            let length = usize::try_from(length).map_err(|_| invalid("answer is too large"))?;
+            while body.len() < length {
+                if receive(&mut stream, &mut body).await? == 0 {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+            }
+            body.truncate(length);
+        }
+        BodyLength::Chunked => body = dechunk(&mut stream, body).await?,
+        BodyLength::UntilClose => while receive(&mut stream, &mut body).await? > 0 {},
+    }
+    Ok(Reply { status: head.status, body })
+}
+
+async fn dechunk(stream: &mut impl Stream, mut buf: Vec<u8>) -> io::Result<Vec<u8>> {
+    let (mut decoder, mut decoded) = (ChunkedDecoder::new(), 0);
+    loop {
+        let progress =
+            decoder.decode(&mut buf[decoded..]).map_err(|error| invalid(error.kind.message()))?;
+        decoded += progress.payload;
+        buf.truncate(decoded);
+        if progress.done {
+            return Ok(buf);
+        }
+        if receive(stream, &mut buf).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+}
+
+async fn receive(stream: &mut impl Stream, buf: &mut Vec<u8>) -> io::Result<usize> {
+    if buf.len() > MAX_BODY {
+        return Err(invalid("answer is too large"));
+    }
+    let mut filled = std::mem::take(buf);
+    filled.reserve(READ_BUFFER);
+    let (outcome, filled) = stream.read(filled).await;
+    *buf = filled;
+    outcome
+}
+
+fn request(question: Question<'_>) -> Vec<u8> {
+    let Question { method, host, path, authorization, .. } = question;
+    let mut request = format!(
+        "{method} {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: smg/{}\r\nAccept: */*\r\n\
+         Connection: close\r\n",
+        env!("CARGO_PKG_VERSION")
+    )
+    .into_bytes();
+    if let Some(authorization) = authorization {
+        request.extend_from_slice(b"Authorization: ");
+        request.extend_from_slice(authorization);
+        request.extend_from_slice(b"\r\n");
+    }
+    if method == "POST" {
+        request.extend_from_slice(b"Content-Length: 0\r\n");
+    }
+    request.extend_from_slice(b"\r\n");
+    request
+}
+
+fn invalid(message: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, message)
+}

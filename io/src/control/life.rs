@@ -1,0 +1,284 @@
+//! The life of one worker on the control core: wait until it answers, learn what it serves, register
+//! it, probe it, take it out and back, remove it.
+
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use smg_core::fleet::WorkerId;
+use tracing::{info, warn};
+
+use super::http::{Question, Reply, ask};
+use super::registry::{Record, Registry, Signal};
+use super::resolver::Resolver;
+use super::seam::Runtime;
+use crate::config::WorkerUrl;
+use crate::fleet::{WorkerSpec, WorkerState};
+use crate::shared::Shared;
+
+/// First pause after a failed probe; it doubles up to the probe interval.
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+/// For each question that learns what a worker serves.
+const LEARN_TIMEOUT: Duration = Duration::from_secs(10);
+/// Name of the model of a worker that does not say what it serves.
+const UNKNOWN_MODEL: &str = "unknown";
+
+/// What the life of a worker needs around it.
+pub struct Life<R> {
+    /// Runtime of the control core.
+    pub runtime: R,
+    /// Shared state.
+    pub shared: Arc<Shared>,
+    /// The fleet's one writer.
+    pub registry: Rc<RefCell<Registry>>,
+    /// Name lookups off this thread.
+    pub resolver: Resolver,
+    /// Counts probes: successes, failures.
+    pub probes: Rc<std::cell::Cell<(u64, u64)>>,
+    /// The worker.
+    pub record: Rc<Record>,
+    /// Wakes this task.
+    pub signals: async_channel::Receiver<Signal>,
+}
+
+enum Woken {
+    Timer,
+    Probe,
+    Remove,
+}
+
+impl<R: Runtime> Life<R> {
+    /// Lives it to the end.
+    pub async fn run(self) {
+        let Some((addr, model)) = self.wait_until_up().await else {
+            self.registry.borrow_mut().remove(&self.record);
+            return;
+        };
+        let id = {
+            let mut registry = self.registry.borrow_mut();
+            let id = registry.register(&self.record, addr, &model);
+            registry.publish();
+            id
+        };
+        info!(target: "smg::workers", worker = %self.url(), model = %model, "worker registered");
+        self.probe_until_removed(id, addr).await;
+        self.drain(id).await;
+        self.registry.borrow_mut().remove(&self.record);
+        info!(target: "smg::workers", worker = %self.url(), "worker removed");
+    }
+
+    fn url(&self) -> WorkerUrl {
+        self.record.spec.borrow().url.clone()
+    }
+
+    /// Asks until the worker is healthy; `None` when it is removed or the start-up time is over.
+    async fn wait_until_up(&self) -> Option<(SocketAddr, String)> {
+        let startup = self.shared.config.startup;
+        let deadline = Instant::now() + Duration::from_secs(startup.worker_timeout_secs);
+        let interval = Duration::from_secs(startup.worker_check_interval_secs);
+        loop {
+            match self.probe().await {
+                Ok(addr) => return Some((addr, self.learn(addr).await)),
+                Err(reason) => {
+                    if self.record.last_error.replace(reason.clone()) != reason {
+                        info!(target: "smg::workers", worker = %self.url(), %reason,
+                            "worker is not up yet");
+                    }
+                }
+            }
+            if Instant::now() + interval > deadline {
+                warn!(target: "smg::workers", worker = %self.url(),
+                    reason = %self.record.last_error.borrow(),
+                    "worker did not come up within --worker-startup-timeout-secs; giving up on it");
+                return None;
+            }
+            if matches!(self.sleep(interval).await, Woken::Remove) {
+                return None;
+            }
+        }
+    }
+
+    async fn probe_until_removed(&self, id: WorkerId, mut addr: SocketAddr) {
+        let health = &self.shared.config.health;
+        let interval = Duration::from_secs(health.interval_secs);
+        let (mut ready, mut successes, mut failures) = (true, 0, 0u32);
+        let mut pause = interval;
+        loop {
+            if matches!(self.sleep(pause).await, Woken::Remove) {
+                return;
+            }
+            if !health.enabled {
+                continue;
+            }
+            match self.probe().await {
+                Ok(now_at) => {
+                    (successes, failures) = (successes + 1, 0);
+                    if now_at != addr {
+                        addr = now_at;
+                        self.registry.borrow_mut().change(id, |worker| worker.addr = now_at);
+                    }
+                }
+                Err(reason) => {
+                    (successes, failures) = (0, failures.saturating_add(1));
+                    self.record.last_error.replace(reason);
+                }
+            }
+            if ready && failures >= health.failure_threshold {
+                ready = false;
+                warn!(target: "smg::workers", worker = %self.url(),
+                    reason = %self.record.last_error.borrow(), failures, "worker taken out");
+                self.registry.borrow_mut().set_state(id, WorkerState::NotReady);
+            } else if !ready && successes >= health.success_threshold {
+                ready = true;
+                info!(target: "smg::workers", worker = %self.url(), "worker is back");
+                self.registry.borrow_mut().set_state(id, WorkerState::Ready);
+                self.shared.breakers.reset(id);
+            }
+            self.registry.borrow_mut().publish();
+            pause = match (failures, ready) {
+                (0, true) => interval,
+                (0, false) => FIRST_RETRY.min(interval),
+                (failures, _) => {
+                    (FIRST_RETRY * 2u32.saturating_pow((failures - 1).min(16))).min(interval)
+                }
+            };
+        }
+    }
+
+    /// Lets dispatches already under way go out before the worker leaves the fleet.
+    async fn drain(&self, id: WorkerId) {
+        {
+            let mut registry = self.registry.borrow_mut();
+            registry.set_state(id, WorkerState::Draining);
+            registry.publish();
+        }
+        let settle = Duration::from_secs(self.shared.config.shutdown.drain_settle_secs);
+        self.runtime.sleep(settle).await;
+    }
+
+    async fn sleep(&self, duration: Duration) -> Woken {
+        let signal = async {
+            loop {
+                match self.signals.recv().await {
+                    Ok(Signal::Probe) => return Woken::Probe,
+                    Ok(Signal::Changed) => {
+                        let mut registry = self.registry.borrow_mut();
+                        registry.apply_spec(&self.record);
+                        registry.publish();
+                    }
+                    Ok(Signal::Remove) | Err(_) => return Woken::Remove,
+                }
+            }
+        };
+        let timer = async {
+            self.runtime.sleep(duration).await;
+            Woken::Timer
+        };
+        futures_lite::future::or(signal, timer).await
+    }
+
+    /// One health probe; the address it went to.
+    async fn probe(&self) -> Result<SocketAddr, String> {
+        let limit = Duration::from_secs(self.shared.config.health.timeout_secs);
+        let url = self.url();
+        let outcome = async {
+            let addr = self.resolver.resolve(&url).await?;
+            let path = self.shared.config.health.endpoint.clone();
+            let reply = self.ask(addr, &path, limit).await.map_err(|error| error.to_string())?;
+            match reply.status {
+                200 => Ok(addr),
+                status => Err(format!("{path} answered {status}")),
+            }
+        }
+        .await;
+        let (good, bad) = self.probes.get();
+        self.probes.set(if outcome.is_ok() { (good + 1, bad) } else { (good, bad + 1) });
+        outcome
+    }
+
+    async fn ask(&self, addr: SocketAddr, path: &str, limit: Duration) -> std::io::Result<Reply> {
+        let spec = self.record.spec.borrow().clone();
+        let authorization = spec.api_key.as_ref().map(|key| format!("Bearer {}", key.expose()));
+        let path = format!("{}{path}", spec.url.base_path());
+        let question = Question {
+            method: "GET",
+            addr,
+            host: spec.url.authority(),
+            path: &path,
+            authorization: authorization.as_deref().map(str::as_bytes),
+        };
+        ask(self.runtime, question, limit).await
+    }
+
+    /// What the worker serves: told at registration, or learned from the engine's own routes.
+    async fn learn(&self, addr: SocketAddr) -> String {
+        let mut learned = Learned::default();
+        for path in ["/v1/models", "/get_model_info", "/get_server_info"] {
+            if let Ok(reply) = self.ask(addr, path, LEARN_TIMEOUT).await
+                && reply.status == 200
+                && let Ok(value) = serde_json::from_slice::<Value>(&reply.body)
+            {
+                learned.take(path, &value);
+            }
+        }
+        let mut spec = WorkerSpec::clone(&self.record.spec.borrow());
+        let told = spec.model.clone().or_else(|| {
+            ["served_model_name", "model_id", "model_path"]
+                .iter()
+                .find_map(|label| spec.labels.get(*label).cloned())
+        });
+        let model = told.or(learned.model).unwrap_or_else(|| UNKNOWN_MODEL.to_owned());
+        spec.runtime = spec.runtime.or(learned.runtime);
+        for (label, value) in learned.labels {
+            spec.labels.entry(label).or_insert(value);
+        }
+        self.record.spec.replace(Arc::new(spec));
+        model
+    }
+}
+
+#[derive(Default)]
+struct Learned {
+    model: Option<String>,
+    runtime: Option<String>,
+    labels: Vec<(String, String)>,
+}
+
+impl Learned {
+    fn take(&mut self, path: &str, value: &Value) {
+        let text = |value: &Value| match value {
+            Value::String(text) if !text.is_empty() => Some(text.clone()),
+            _ => None,
+        };
+        if path == "/v1/models" {
+            let first = &value["data"][0];
+            self.model = self.model.take().or_else(|| text(&first["id"]));
+            self.runtime = match first["owned_by"].as_str() {
+                Some("sglang" | "nvidia") => Some("sglang".to_owned()),
+                Some("vllm") => Some("vllm".to_owned()),
+                _ => None,
+            };
+            if let Some(length) = first["max_model_len"].as_u64() {
+                self.labels.push(("max_model_len".to_owned(), length.to_string()));
+            }
+            return;
+        }
+        for field in ["served_model_name", "model_path", "dp_size", "tp_size", "version"] {
+            let value = match &value[field] {
+                Value::Number(number) => Some(number.to_string()),
+                other => text(other),
+            };
+            if let Some(value) = value {
+                self.labels.push((field.to_owned(), value));
+            }
+        }
+        self.model = self
+            .model
+            .take()
+            .or_else(|| text(&value["served_model_name"]))
+            .or_else(|| text(&value["model_path"]));
+    }
+}

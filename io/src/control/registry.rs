@@ -1,0 +1,289 @@
+//! The one writer of the fleet: which workers are registered, in what state, and the epochs made of
+//! that.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use smg_core::fleet::{MAX_WORKERS, ModelId, ModelPlacement, Placement, WorkerId};
+use smg_core::rng::Rng;
+
+use crate::config::WorkerUrl;
+use crate::fleet::{Fleet, Worker, WorkerSpec, WorkerState};
+use crate::messages::Message;
+use crate::runtime::clock;
+use crate::shared::Shared;
+
+/// What a worker's own task listens to.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Signal {
+    /// Something looks wrong, or may be right again: probe now.
+    Probe,
+    /// Its spec changed.
+    Changed,
+    /// It is to be removed.
+    Remove,
+}
+
+/// A worker from the request to register it until it is gone.
+pub struct Record {
+    /// Name in the admin API.
+    pub uuid: Arc<str>,
+    /// What was asked for.
+    pub spec: std::cell::RefCell<Arc<WorkerSpec>>,
+    /// Wakes the worker's task.
+    pub signal: async_channel::Sender<Signal>,
+    /// Its registration, once it has one.
+    pub id: std::cell::Cell<Option<WorkerId>>,
+    /// Why registration has not succeeded so far.
+    pub last_error: std::cell::RefCell<String>,
+}
+
+/// Owned by the control core.
+pub struct Registry {
+    shared: Arc<Shared>,
+    records: HashMap<Arc<str>, Rc<Record>>,
+    by_url: HashMap<WorkerUrl, Arc<str>>,
+    workers: Vec<Option<Arc<Worker>>>,
+    generations: Vec<u32>,
+    /// Slots whose worker is gone, with when that was.
+    free: Vec<usize>,
+    models: Vec<Model>,
+    epoch: u64,
+    rng: Rng,
+    dirty: bool,
+}
+
+struct Model {
+    name: Arc<str>,
+    members: Vec<WorkerId>,
+}
+
+/// Why a worker cannot be added.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AddError {
+    /// One with this URL is registered or being registered.
+    Exists,
+    /// [`MAX_WORKERS`] are registered.
+    Full,
+}
+
+impl Registry {
+    /// An empty fleet.
+    pub fn new(shared: Arc<Shared>) -> Self {
+        Self {
+            shared,
+            records: HashMap::new(),
+            by_url: HashMap::new(),
+            workers: Vec::new(),
+            generations: Vec::new(),
+            free: Vec::new(),
+            models: Vec::new(),
+            epoch: 0,
+            rng: Rng::new(clock::seed()),
+            dirty: true,
+        }
+    }
+
+    /// Notes a worker to be registered; its task is the caller's to start.
+    ///
+    /// # Errors
+    /// [`AddError`].
+    pub fn add(
+        &mut self,
+        spec: WorkerSpec,
+        signal: async_channel::Sender<Signal>,
+    ) -> Result<Rc<Record>, AddError> {
+        if self.by_url.contains_key(&spec.url) {
+            return Err(AddError::Exists);
+        }
+        if self.records.len() >= MAX_WORKERS {
+            return Err(AddError::Full);
+        }
+        let uuid: Arc<str> = self.new_uuid().into();
+        let record = Rc::new(Record {
+            uuid: uuid.clone(),
+            spec: std::cell::RefCell::new(Arc::new(spec.clone())),
+            signal,
+            id: std::cell::Cell::new(None),
+            last_error: std::cell::RefCell::new(String::new()),
+        });
+        self.by_url.insert(spec.url, uuid.clone());
+        self.records.insert(uuid, record.clone());
+        Ok(record)
+    }
+
+    /// The worker with this admin id.
+    pub fn record(&self, uuid: &str) -> Option<&Rc<Record>> {
+        self.records.get(uuid)
+    }
+
+    /// The record behind a registration.
+    pub fn record_of(&self, id: WorkerId) -> Option<&Rc<Record>> {
+        let worker = self.workers.get(id.slot as usize)?.as_ref()?;
+        (worker.id == id).then(|| self.records.get(&worker.uuid))?
+    }
+
+    /// Puts a worker that answered into the fleet, ready for requests.
+    pub fn register(&mut self, record: &Record, addr: SocketAddr, model: &str) -> WorkerId {
+        let spec = record.spec.borrow().clone();
+        let model = self.model(model);
+        let slot = self.take_slot();
+        let id = WorkerId { slot: slot as u32, generation: self.generations[slot] };
+        self.shared.breakers.reset(id);
+        self.workers[slot] = Some(Arc::new(Worker {
+            id,
+            uuid: record.uuid.clone(),
+            url: spec.url.clone(),
+            addr,
+            state: WorkerState::Ready,
+            model,
+            model_name: self.models[model.0 as usize].name.clone(),
+            authorization: bearer(&spec),
+            spec,
+        }));
+        self.models[model.0 as usize].members.push(id);
+        record.id.set(Some(id));
+        self.dirty = true;
+        id
+    }
+
+    /// Replaces what is known about a registered worker; nothing when it has gone.
+    pub fn change(&mut self, id: WorkerId, change: impl FnOnce(&mut Worker)) {
+        let Some(worker) = self.workers.get_mut(id.slot as usize).and_then(Option::as_mut) else {
+            return;
+        };
+        if worker.id == id {
+            change(Arc::make_mut(worker));
+            self.dirty = true;
+        }
+    }
+
+    /// Moves a registered worker to `state`.
+    pub fn set_state(&mut self, id: WorkerId, state: WorkerState) {
+        self.change(id, |worker| worker.state = state);
+    }
+
+    /// Takes a new spec over into the published worker.
+    pub fn apply_spec(&mut self, record: &Record) {
+        let spec = record.spec.borrow().clone();
+        if let Some(id) = record.id.get() {
+            self.change(id, |worker| {
+                worker.authorization = bearer(&spec);
+                worker.spec = spec;
+            });
+        }
+    }
+
+    /// Removes a worker from the fleet and every index; its admin id is unknown from here on.
+    pub fn remove(&mut self, record: &Record) {
+        self.records.remove(&record.uuid);
+        self.by_url.remove(&record.spec.borrow().url);
+        let Some(id) = record.id.take() else { return };
+        let slot = id.slot as usize;
+        if let Some(worker) = self.workers[slot].take() {
+            self.models[worker.model.0 as usize].members.retain(|&member| member != id);
+        }
+        self.generations[slot] = self.generations[slot].wrapping_add(1);
+        self.free.push(slot);
+        self.dirty = true;
+        self.publish();
+        let sender = self.shared.control_sender();
+        for shard in 0..self.shared.shards() {
+            // A shard whose mailbox is full learns of the removal from the generation instead: no
+            // index entry of the old registration is ever eligible again.
+            let _ = self.shared.mesh.send(sender, shard, Message::Forget(id));
+        }
+    }
+
+    /// Names of models that have workers, with their ids.
+    pub fn models(&self) -> impl Iterator<Item = (ModelId, &Arc<str>, usize)> {
+        let models = self.models.iter().enumerate();
+        models.map(|(at, model)| (ModelId(at as u32), &model.name, model.members.len()))
+    }
+
+    /// Publishes an epoch if anything changed since the last.
+    pub fn publish(&mut self) {
+        if !std::mem::take(&mut self.dirty) {
+            return;
+        }
+        self.epoch += 1;
+        let mut names: HashMap<Box<str>, ModelId> = HashMap::new();
+        let mut models = Vec::with_capacity(self.models.len());
+        for (at, model) in self.models.iter().enumerate() {
+            let id = ModelId(at as u32);
+            names.insert(Box::from(&*model.name), id);
+            let ready = |&&member: &&WorkerId| {
+                self.workers[member.slot as usize]
+                    .as_ref()
+                    .is_some_and(|worker| worker.state == WorkerState::Ready)
+            };
+            models.push(ModelPlacement {
+                id,
+                name: model.name.clone(),
+                owner: at % self.shared.shards(),
+                ready: model.members.iter().filter(ready).copied().collect(),
+                members: model.members.clone(),
+            });
+        }
+        for (alias, canonical) in &self.shared.config.model_aliases {
+            if let Some(&id) = names.get(canonical.as_str()) {
+                names.entry(alias.as_str().into()).or_insert(id);
+            }
+        }
+        let ready = models.iter().map(|model| model.ready.len()).sum();
+        let total = models.iter().map(|model| model.members.len()).sum();
+        self.shared.fleet.store(Arc::new(Fleet {
+            placement: Placement { epoch: self.epoch, models, names },
+            workers: self.workers.clone(),
+            ready,
+            total,
+        }));
+    }
+
+    fn model(&mut self, name: &str) -> ModelId {
+        let at = self.models.iter().position(|model| &*model.name == name).unwrap_or_else(|| {
+            self.models.push(Model { name: name.into(), members: Vec::new() });
+            self.models.len() - 1
+        });
+        ModelId(at as u32)
+    }
+
+    /// A free slot. One with requests of its last worker still in flight stays taken, so that counts
+    /// of two workers never mix.
+    fn take_slot(&mut self) -> usize {
+        let idle = self.free.iter().position(|&slot| {
+            let last = WorkerId { slot: slot as u32, generation: 0 };
+            self.shared.in_flight.get(last) == 0
+        });
+        if let Some(at) = idle {
+            return self.free.swap_remove(at);
+        }
+        if self.workers.len() == MAX_WORKERS {
+            // Every slot is taken by a worker or by requests of a removed one; share the oldest.
+            return self.free.pop().unwrap_or(MAX_WORKERS - 1);
+        }
+        self.workers.push(None);
+        self.generations.push(0);
+        self.workers.len() - 1
+    }
+
+    fn new_uuid(&mut self) -> String {
+        let (high, low) = (self.rng.next_u64(), self.rng.next_u64());
+        // Version 4, variant 1 (RFC 9562 §5.4).
+        format!(
+            "{:08x}-{:04x}-4{:03x}-{:x}{:03x}-{:012x}",
+            high >> 32,
+            (high >> 16) & 0xffff,
+            high & 0xfff,
+            8 | (low >> 62),
+            (low >> 48) & 0xfff,
+            low & 0xffff_ffff_ffff
+        )
+    }
+}
+
+fn bearer(spec: &WorkerSpec) -> Option<Arc<[u8]>> {
+    spec.api_key.as_ref().map(|key| format!("Bearer {}", key.expose()).into_bytes().into())
+}

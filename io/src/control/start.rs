@@ -1,0 +1,140 @@
+//! Starts the control core: its thread, its runtime, its tasks.
+
+use std::io;
+use std::net::TcpListener;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use tracing::{error, info};
+
+use super::on_glommio::{self, Glommio};
+use super::on_monoio::Monoio;
+use super::resolver::Resolver;
+use super::scrape::{self, Asked, Page};
+use super::seam::{Class, Runtime};
+use super::{Command, Control, pacing};
+use crate::admin::probes;
+use crate::config::IoDriver;
+use crate::fleet::WorkerSpec;
+use crate::metrics::exposition;
+use crate::runtime::driver::{self, DriverReport};
+use crate::runtime::{cpus, guard};
+use crate::shared::Shared;
+
+/// Listening sockets the control core serves, bound before any thread starts.
+pub struct ControlSockets {
+    /// Metrics.
+    pub metrics: TcpListener,
+    /// Probes alone.
+    pub probes: Option<TcpListener>,
+}
+
+/// Starts the thread. It ends only with the process: its end is reported to `ended`.
+///
+/// # Errors
+/// When the thread cannot be started.
+pub fn start(
+    shared: Arc<Shared>,
+    commands: async_channel::Receiver<Command>,
+    sockets: ControlSockets,
+    cpus: Option<Vec<usize>>,
+    ended: impl FnOnce(&str) + Send + 'static,
+) -> io::Result<JoinHandle<()>> {
+    let resolver = Resolver::start()?;
+    std::thread::Builder::new().name("smg-control".into()).spawn(move || {
+        if let Some(cpus) = cpus
+            && let Err(error) = cpus::pin(&cpus)
+        {
+            error!(target: "smg::control", %error, ?cpus, "cannot pin the control core");
+        }
+        let why = run(shared, commands, sockets, resolver);
+        ended(&why);
+    })
+}
+
+fn run(
+    shared: Arc<Shared>,
+    commands: async_channel::Receiver<Command>,
+    sockets: ControlSockets,
+    resolver: Resolver,
+) -> String {
+    let wanted = shared.config.runtime.io_driver;
+    let glommio = driver::uring_available(wanted)
+        .and_then(|()| on_glommio::available())
+        .and_then(|()| on_glommio::executor());
+    let outcome = match glommio {
+        Ok(executor) => {
+            report(&shared, "glommio", "best available".into());
+            executor.run(guard::catch_panic(async {
+                tasks(Glommio::new(), shared, commands, sockets, resolver).await;
+            }))
+        }
+        Err(reason) => {
+            report(&shared, "epoll", reason);
+            match driver::build(IoDriver::Epoll) {
+                Ok((mut runtime, _)) => runtime.block_on(guard::catch_panic(async {
+                    tasks(Monoio, shared, commands, sockets, resolver).await;
+                })),
+                Err(error) => Err(error.to_string()),
+            }
+        }
+    };
+    outcome.err().unwrap_or_else(|| "its tasks ended".into())
+}
+
+fn report(shared: &Shared, driver: &'static str, reason: String) {
+    info!(target: "smg::runtime", ring = "control", driver, reason = %reason, "I/O driver");
+    shared.report_driver("control", DriverReport { driver, reason });
+}
+
+async fn tasks<R: Runtime>(
+    runtime: R,
+    shared: Arc<Shared>,
+    commands: async_channel::Receiver<Command>,
+    sockets: ControlSockets,
+    resolver: Resolver,
+) {
+    let control = Control::new(shared.clone(), resolver);
+    control.registry.borrow_mut().publish();
+    for url in &shared.config.worker_urls {
+        if let Err(error) = control.add(runtime, WorkerSpec::new(url.clone())) {
+            error!(target: "smg::workers", worker = %url, ?error, "worker not added");
+        }
+    }
+    runtime.spawn(
+        Class::Background,
+        pacing::run(
+            runtime,
+            shared.clone(),
+            control.registry.clone(),
+            control.gauges.clone(),
+        ),
+    );
+    let scraped = control.clone();
+    let metrics = move |asked: Asked<'_>| match asked.path {
+        b"/metrics" | b"/metrics/" => exposition_page(&scraped, asked.open_metrics),
+        _ => scrape::text(404, "not found; metrics are at /metrics"),
+    };
+    runtime.spawn(Class::Background, scrape::serve(runtime, sockets.metrics, Rc::new(metrics)));
+    if let Some(listener) = sockets.probes {
+        let probed = shared.clone();
+        let page = move |asked: Asked<'_>| match probes::answer(&probed, asked.path) {
+            Some((status, content_type, body)) => Page { status, content_type, body },
+            None => scrape::text(404, "not found; probes are /liveness, /readiness and /health"),
+        };
+        runtime.spawn(Class::Background, scrape::serve(runtime, listener, Rc::new(page)));
+    }
+    control.serve(runtime, commands).await;
+}
+
+fn exposition_page(control: &Control, open_metrics: bool) -> Page {
+    let mut text = exposition::Text::new(open_metrics);
+    exposition::write_all(
+        &mut text,
+        &control.shared,
+        control.probes.get(),
+        &control.gauges.borrow(),
+    );
+    Page { status: 200, content_type: text.content_type(), body: text.finish() }
+}

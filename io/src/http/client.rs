@@ -1,0 +1,147 @@
+//! The client's side of a connection: bytes received, whether it is still there, and its deadline.
+
+use std::future::Future;
+use std::io;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use crate::http::transport::Reader;
+use crate::http::watchdog::Watchdog;
+
+/// First buffer of a connection in bytes; most request heads and short bodies fit.
+const FIRST_BUFFER: usize = 4 * 1024;
+/// Largest buffer kept ready for the next request of a connection that sends large ones.
+const LARGEST_READY_BUFFER: usize = 32 * 1024;
+/// Bytes a client may send ahead while its request is under way; beyond, reading stops.
+const PIPELINE_LIMIT: usize = 64 * 1024;
+
+/// Why waiting on behalf of a client ended early.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Interrupt {
+    /// The client closed its side or the connection broke.
+    ClientGone,
+    /// The deadline passed.
+    Deadline,
+}
+
+/// The receiving half of a client connection and what watches it.
+pub struct ClientSide {
+    reader: Reader,
+    /// Received and not consumed; empty while a read is armed, since the read owns it.
+    buf: Vec<u8>,
+    gone: bool,
+    ready_buffer: usize,
+    watchdog: Watchdog,
+}
+
+impl ClientSide {
+    /// A fresh connection whose first request head must arrive within `first_head`.
+    pub fn new(reader: Reader, first_head: Duration) -> Self {
+        Self {
+            reader,
+            buf: Vec::new(),
+            gone: false,
+            ready_buffer: FIRST_BUFFER,
+            watchdog: Watchdog::new(first_head),
+        }
+    }
+
+    /// Bytes received and not consumed.
+    pub fn received(&mut self) -> &mut Vec<u8> {
+        &mut self.buf
+    }
+
+    /// Takes all received bytes.
+    pub fn take_received(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.buf)
+    }
+
+    /// Puts back bytes that belong to the next request, and remembers how large the present one
+    /// was so that the next fits one read.
+    pub fn begin_next(&mut self, ahead: Vec<u8>, message_len: usize) {
+        self.buf = ahead;
+        self.ready_buffer = message_len
+            .next_power_of_two()
+            .clamp(FIRST_BUFFER, LARGEST_READY_BUFFER);
+    }
+
+    /// Moves the deadline of whatever is waited for.
+    pub fn set_deadline(&mut self, after: Duration) {
+        self.watchdog.set(after);
+    }
+
+    /// Receives more; the number of bytes, at least one.
+    ///
+    /// # Errors
+    /// [`Interrupt::ClientGone`] at the end of the stream, [`Interrupt::Deadline`] when the deadline
+    /// passes first.
+    pub async fn fill(&mut self, at_least_spare: usize) -> Result<usize, Interrupt> {
+        if self.gone {
+            return Err(Interrupt::ClientGone);
+        }
+        if !self.reader.armed() {
+            self.arm(at_least_spare);
+        }
+        std::future::poll_fn(|cx| {
+            if let Poll::Ready((outcome, buf)) = self.reader.poll(cx) {
+                self.buf = buf;
+                return Poll::Ready(self.received_or_gone(outcome));
+            }
+            self.watchdog.poll(cx).map(|()| Err(Interrupt::Deadline))
+        })
+        .await
+    }
+
+    /// Runs `work` with the client watched: it ends early when the client leaves or the deadline
+    /// passes, and `work` is dropped then.
+    pub async fn watch<F: Future>(&mut self, work: F) -> Result<F::Output, Interrupt> {
+        let mut work = std::pin::pin!(work);
+        std::future::poll_fn(|cx| {
+            if let Poll::Ready(output) = work.as_mut().poll(cx) {
+                return Poll::Ready(Ok(output));
+            }
+            self.poll_interrupt(cx).map(Err)
+        })
+        .await
+    }
+
+    /// Ready when the client is gone or the deadline has passed. Bytes it sends ahead are kept.
+    pub fn poll_interrupt(&mut self, cx: &mut Context<'_>) -> Poll<Interrupt> {
+        while !self.gone {
+            if !self.reader.armed() {
+                if self.buf.len() >= PIPELINE_LIMIT {
+                    break;
+                }
+                self.arm(1);
+            }
+            let Poll::Ready((outcome, buf)) = self.reader.poll(cx) else { break };
+            self.buf = buf;
+            // An error is remembered in `gone`, which ends the loop.
+            let _ = self.received_or_gone(outcome);
+        }
+        if self.gone {
+            return Poll::Ready(Interrupt::ClientGone);
+        }
+        self.watchdog.poll(cx).map(|()| Interrupt::Deadline)
+    }
+
+    fn arm(&mut self, at_least_spare: usize) {
+        let mut buf = std::mem::take(&mut self.buf);
+        if buf.capacity() - buf.len() < at_least_spare.max(1) {
+            let wanted = self.ready_buffer.saturating_sub(buf.len()).max(at_least_spare).max(512);
+            buf.reserve_exact(wanted);
+        }
+        self.reader.arm(buf);
+    }
+
+    fn received_or_gone(&mut self, outcome: io::Result<usize>) -> Result<usize, Interrupt> {
+        match outcome {
+            Ok(received) if received > 0 => Ok(received),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(0),
+            Ok(_) | Err(_) => {
+                self.gone = true;
+                Err(Interrupt::ClientGone)
+            }
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! The life of one client connection: requests one after the other, each answered before the next is
+//! looked at.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use monoio::net::TcpStream;
+use smg_core::http1::{BodyLength, Header, Known, Method, find, path_and_query, split_query};
+
+use crate::admin;
+use crate::http::answer::{self, ErrorAnswer, ErrorCode, Framing};
+use crate::http::auth;
+use crate::http::client::ClientSide;
+use crate::http::exchange::Credentials;
+use crate::http::read::{self, HeadRead, Stop};
+use crate::http::request::Request;
+use crate::http::request_id;
+use crate::http::route::{Route, method_index};
+use crate::http::transport::{Writer, split};
+use crate::shard::{ConnectionState, Shard};
+
+/// A client that takes nothing of a short answer for this long is given up.
+const ANSWER_STALL: Duration = Duration::from_secs(60);
+/// After a refusal, what the client still sends is read and dropped for this long, so that it gets to
+/// see the answer.
+const LINGER: Duration = Duration::from_secs(2);
+/// ... and up to this many bytes.
+const LINGER_BYTES: usize = 64 << 20;
+
+/// A client connection.
+pub struct Connection {
+    pub(super) shard: Rc<Shard>,
+    pub(super) client: ClientSide,
+    pub(super) writer: Writer,
+    pub(super) client_addr: Box<[u8]>,
+    state: Rc<ConnectionState>,
+    headers: Vec<Header>,
+}
+
+/// What becomes of the connection after an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// The next request.
+    Request,
+    /// Nothing: close.
+    Close,
+}
+
+impl Connection {
+    /// Takes over an accepted connection.
+    pub fn new(
+        shard: Rc<Shard>,
+        stream: TcpStream,
+        peer: SocketAddr,
+        state: Rc<ConnectionState>,
+    ) -> Self {
+        let (reader, writer) = split(stream);
+        let first_head = Duration::from_secs(shard.shared.config.limits.header_read_timeout_secs);
+        Self {
+            shard,
+            client: ClientSide::new(reader, first_head),
+            writer,
+            client_addr: peer.ip().to_canonical().to_string().into_bytes().into(),
+            state,
+            headers: Vec::new(),
+        }
+    }
+
+    /// Serves requests until either side ends the connection.
+    pub async fn run(mut self) {
+        let mut first = true;
+        loop {
+            self.state.idle.set(true);
+            if self.shard.closing() {
+                return;
+            }
+            let shared = self.shard.shared.clone();
+            let read = read::head(
+                &mut self.client,
+                &shared.config,
+                &mut self.headers,
+                first,
+                &self.state.idle,
+            )
+            .await;
+            self.state.idle.set(false);
+            first = false;
+            let next = match read {
+                Ok(head) => self.request(head).await,
+                Err(Stop::Close) => Next::Close,
+                Err(Stop::Refuse(error)) => {
+                    self.refuse_unread(Route::Unknown, &error, b"").await;
+                    Next::Close
+                }
+            };
+            if next == Next::Close {
+                return;
+            }
+        }
+    }
+
+    /// Reads the rest of a request and answers it.
+    async fn request(&mut self, HeadRead { head, started }: HeadRead) -> Next {
+        let received = self.client.received();
+        let path = split_query(path_and_query(head.target.of(received))).0;
+        let route = Route::of(path);
+        let _active = Active::begin(&self.shard, route, head.method);
+        let config = &self.shard.shared.config;
+        let id = request_id::choose(
+            received,
+            &self.headers,
+            &config.request_id_headers,
+            route,
+            &mut self.shard.rng.borrow_mut(),
+        );
+        let checked = check(&self.shard, route, head.method, received, &self.headers);
+        let credentials = match checked {
+            Ok(credentials) => credentials,
+            Err(error) => {
+                let anthropic = route.is_anthropic();
+                if head.body == BodyLength::None && head.keep_alive {
+                    let framing = Framing {
+                        request_id: &id,
+                        close: self.shard.closing(),
+                        head_only: head.method == Method::Head,
+                        http10_client: head.http10,
+                    };
+                    let ahead = received.split_off(head.len);
+                    self.client.begin_next(ahead, head.len);
+                    return self.send_error(route, &error, anthropic, framing).await;
+                }
+                self.refuse_unread(route, &error, &id).await;
+                return Next::Close;
+            }
+        };
+        let shared = self.shard.shared.clone();
+        let whole =
+            match read::body(&mut self.client, &mut self.writer, &shared.config, &head).await {
+                Ok(whole) => whole,
+                Err(Stop::Close) => return Next::Close,
+                Err(Stop::Refuse(error)) => {
+                    self.refuse_unread(route, &error, &id).await;
+                    return Next::Close;
+                }
+            };
+        self.client.begin_next(whole.ahead, whole.buf.len());
+        let request = Request {
+            buf: Rc::new(whole.buf),
+            head,
+            headers: std::mem::take(&mut self.headers),
+            body: whole.body,
+            route,
+            id,
+            started,
+        };
+        let next = match route {
+            Route::Inference(endpoint) => self.infer(endpoint, &request, credentials).await,
+            Route::Own(own) => admin::serve(self, own, &request).await,
+            // `check` refuses unknown routes.
+            Route::Unknown => Next::Close,
+        };
+        self.headers = request.headers;
+        next
+    }
+
+    /// The shard this connection is on.
+    pub(crate) fn shard(&self) -> &Rc<Shard> {
+        &self.shard
+    }
+
+    /// Whether the connection ends after an answer to `request`.
+    pub(super) fn closes(&self, request: &Request) -> bool {
+        !request.head.keep_alive || self.shard.closing()
+    }
+
+    /// Answers `request` with an error of the gateway.
+    pub(crate) async fn fail(&mut self, request: &Request, error: &ErrorAnswer) -> Next {
+        let framing = self.framing(request);
+        self.send_error(request.route, error, request.anthropic(), framing).await
+    }
+
+    /// Answers `request` with a body of the gateway's own.
+    pub(crate) async fn reply(
+        &mut self,
+        request: &Request,
+        status: u16,
+        content_type: &str,
+        extra: &[(&str, &[u8])],
+        body: &[u8],
+    ) -> Next {
+        let framing = self.framing(request);
+        let mut out = Vec::with_capacity(body.len() + 256);
+        answer::write(&mut out, status, content_type, extra, body, framing);
+        self.shard.cells().response(request.route, status, None);
+        self.observe_duration(request);
+        self.send(out, framing.close).await
+    }
+
+    /// The time to the head of an answer.
+    pub(super) fn observe_duration(&self, request: &Request) {
+        let seconds = request.started.elapsed().as_secs_f64();
+        self.shard.cells().duration(request.route, method_index(request.head.method), seconds);
+    }
+
+    fn framing<'a>(&self, request: &'a Request) -> Framing<'a> {
+        Framing {
+            request_id: &request.id,
+            close: self.closes(request),
+            head_only: request.head.method == Method::Head,
+            http10_client: request.head.http10,
+        }
+    }
+
+    async fn send_error(
+        &mut self,
+        route: Route,
+        error: &ErrorAnswer,
+        anthropic: bool,
+        framing: Framing<'_>,
+    ) -> Next {
+        let mut out = Vec::with_capacity(512);
+        answer::write_error(&mut out, error, anthropic, framing);
+        self.shard.cells().response(route, error.code.status(), Some(error.code));
+        self.send(out, framing.close).await
+    }
+
+    async fn send(&mut self, out: Vec<u8>, close: bool) -> Next {
+        self.client.set_deadline(ANSWER_STALL);
+        match self.client.watch(self.writer.write_all(out, 0)).await {
+            Ok((Ok(()), _)) if !close => Next::Request,
+            _ => Next::Close,
+        }
+    }
+
+    /// Refuses a request whose bytes have not all been read, and ends the connection so that the
+    /// client sees the answer before the end.
+    async fn refuse_unread(&mut self, route: Route, error: &ErrorAnswer, id: &[u8]) {
+        let framing =
+            Framing { request_id: id, close: true, head_only: false, http10_client: false };
+        let mut out = Vec::with_capacity(512);
+        answer::write_error(&mut out, error, route.is_anthropic(), framing);
+        self.shard.cells().response(route, error.code.status(), Some(error.code));
+        self.client.received().clear();
+        self.client.set_deadline(ANSWER_STALL);
+        // Written without watching the client: a half-closed one still reads.
+        let (outcome, _) = self.writer.write_all(out, 0).await;
+        if outcome.is_err() {
+            return;
+        }
+        self.writer.finish().await;
+        let until = Instant::now() + LINGER;
+        let mut dropped = 0;
+        while dropped < LINGER_BYTES && Instant::now() < until {
+            self.client.set_deadline(until.saturating_duration_since(Instant::now()));
+            match self.client.fill(64 << 10).await {
+                Ok(received) => dropped += received,
+                Err(_) => return,
+            }
+            self.client.received().clear();
+        }
+    }
+}
+
+/// Whether a request may go on to have its body read.
+fn check(
+    shard: &Shard,
+    route: Route,
+    method: Method,
+    buf: &[u8],
+    headers: &[Header],
+) -> Result<Credentials, ErrorAnswer> {
+    let credentials = auth::check(&shard.shared.config, route, buf, headers).ok_or_else(|| {
+        ErrorAnswer::new(
+            ErrorCode::Unauthorized,
+            "the API key is missing or wrong; send it as Authorization: Bearer <key> or x-api-key",
+        )
+    })?;
+    let allow = match route {
+        Route::Inference(_) if method == Method::Post => None,
+        Route::Inference(_) => Some("POST"),
+        Route::Own(own) if own.allows(method) => None,
+        Route::Own(own) => Some(own.allow()),
+        Route::Unknown => {
+            return Err(ErrorAnswer::new(
+                ErrorCode::UnknownUrl,
+                "nothing is served at this path; see the documentation for the routes",
+            ));
+        }
+    };
+    if let Some(allow) = allow {
+        let mut error =
+            ErrorAnswer::new(ErrorCode::MethodNotAllowed, format!("this path answers to {allow}"));
+        error.allow = Some(allow);
+        return Err(error);
+    }
+    let encoded = find(headers, Known::ContentEncoding)
+        .map(|header| header.value.of(buf))
+        .is_some_and(|coding| !coding.eq_ignore_ascii_case(b"identity") && !coding.is_empty());
+    if encoded && matches!(route, Route::Inference(_)) {
+        return Err(ErrorAnswer::new(
+            ErrorCode::UnsupportedEncoding,
+            "compressed request bodies are not supported; send the body without Content-Encoding",
+        ));
+    }
+    Ok(credentials)
+}
+
+/// One request in the gauge, from its head to the end of its answer.
+struct Active {
+    shard: Rc<Shard>,
+}
+
+impl Active {
+    fn begin(shard: &Rc<Shard>, route: Route, method: Method) -> Self {
+        shard.cells().requests[route.index()][method_index(method)].inc();
+        shard.cells().requests_active.add(1);
+        Self { shard: shard.clone() }
+    }
+}
+
+impl Drop for Active {
+    fn drop(&mut self) {
+        self.shard.cells().requests_active.add(-1);
+    }
+}

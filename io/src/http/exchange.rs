@@ -1,0 +1,259 @@
+//! One dispatch of a request to a worker, up to the head of its answer.
+
+use std::future::Future;
+use std::io;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
+
+use smg_core::http1::{
+    Authorization, Header, HeadCursor, RequestRewrite, ResponseHead, parse_response,
+    write_request_head,
+};
+
+use crate::fleet::Worker;
+use crate::http::client::{ClientSide, Interrupt};
+use crate::http::pool::{RESPONSE_BUFFER, Upstream};
+use crate::http::request::Request;
+use crate::http::transport::Reader;
+use crate::shard::Shard;
+
+/// Bodies up to this many bytes are copied behind the head: one buffer, one write. Larger ones are
+/// sent from where they are.
+const COPY_LIMIT: usize = 4 * 1024;
+
+/// What the client's credentials are to the gateway.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Credentials {
+    /// `Authorization` held the gateway's key: no worker may see it.
+    pub authorization_is_ours: bool,
+    /// `x-api-key` held the gateway's key.
+    pub x_api_key_is_ours: bool,
+}
+
+/// A worker's answer: its head, and what came with it.
+pub struct Answer {
+    /// The connection it comes over.
+    pub upstream: Upstream,
+    /// Bytes received, from the start of the head.
+    pub buf: Vec<u8>,
+    /// The parsed head.
+    pub head: ResponseHead,
+    /// Its headers.
+    pub headers: Vec<Header>,
+    /// The request was sent whole; else the connection cannot be used again.
+    pub request_sent: bool,
+}
+
+/// Why a dispatch brought no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ExchangeError {
+    /// No connection could be opened: nothing was sent.
+    #[error("cannot connect: {0}")]
+    Connect(io::Error),
+    /// The worker closed or reset the connection before the first byte of an answer.
+    #[error("connection closed before an answer")]
+    Closed,
+    /// What the worker sent is not HTTP.
+    #[error("not an HTTP response: {0}")]
+    Protocol(&'static str),
+    /// No head within the request timeout.
+    #[error("no answer in time")]
+    Timeout,
+    /// The client left: nobody waits for an answer.
+    #[error("client left")]
+    ClientGone,
+}
+
+/// Sends `request` to `worker` and waits for the head of the answer.
+///
+/// A pooled connection that turns out to have been closed is replaced at once, once; that is not a
+/// failure of the worker and is not reported as one.
+pub async fn dispatch(
+    shard: &Rc<Shard>,
+    client: &mut ClientSide,
+    worker: &Worker,
+    request: &Request,
+    credentials: Credentials,
+    client_addr: &[u8],
+) -> Result<Answer, ExchangeError> {
+    let limits = &shard.shared.config.limits;
+    let pooled = shard.pools.borrow_mut().take(worker.id);
+    client.set_deadline(Duration::from_secs(limits.request_timeout_secs));
+    let mut upstream = match pooled {
+        Some(upstream) => upstream,
+        None => connect(shard, client, worker).await?,
+    };
+    loop {
+        let reused = upstream.reused;
+        let head = request_head(worker, request, credentials, client_addr);
+        match exchange(client, upstream, head, request).await {
+            Err(ExchangeError::Closed) if reused => {
+                shard.cells().upstream_send_retries.inc();
+                upstream = connect(shard, client, worker).await?;
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+async fn connect(
+    shard: &Shard,
+    client: &mut ClientSide,
+    worker: &Worker,
+) -> Result<Upstream, ExchangeError> {
+    let timeout = Duration::from_secs(shard.shared.config.limits.connect_timeout_secs);
+    match client.watch(Upstream::connect(worker.addr, timeout)).await {
+        Ok(outcome) => outcome.map_err(ExchangeError::Connect),
+        Err(interrupt) => Err(interrupt.into()),
+    }
+}
+
+fn request_head(
+    worker: &Worker,
+    request: &Request,
+    credentials: Credentials,
+    client_addr: &[u8],
+) -> Vec<u8> {
+    let authorization = match &worker.authorization {
+        Some(own) => Authorization::Replace(own),
+        None if credentials.authorization_is_ours => Authorization::Drop,
+        None => Authorization::Keep,
+    };
+    let mut head = Vec::with_capacity(request.head.len + 256 + copied_len(request));
+    write_request_head(
+        &mut head,
+        &request.buf,
+        &request.head,
+        &request.headers,
+        &RequestRewrite {
+            host: worker.url.authority().as_bytes(),
+            path_prefix: worker.url.base_path().as_bytes(),
+            authorization,
+            drop_x_api_key: credentials.x_api_key_is_ours,
+            request_id: Some(&request.id),
+            client_addr: Some(client_addr),
+            content_length: Some(request.body.len() as u64),
+        },
+    );
+    head
+}
+
+fn copied_len(request: &Request) -> usize {
+    if request.body.len() <= COPY_LIMIT { request.body.len() } else { 0 }
+}
+
+/// Sends head and body while listening: a worker may answer before it has read everything.
+async fn exchange(
+    client: &mut ClientSide,
+    mut upstream: Upstream,
+    mut head: Vec<u8>,
+    request: &Request,
+) -> Result<Answer, ExchangeError> {
+    upstream.arm();
+    let copied = copied_len(request);
+    head.extend_from_slice(&request.body()[..copied]);
+    let rest = request.body.start + copied..request.body.end;
+    let body = request.buf.clone();
+    let outcome = {
+        let Upstream { reader, writer, .. } = &mut upstream;
+        let send = async move {
+            if rest.is_empty() {
+                writer.write_all(head, 0).await.0
+            } else {
+                writer.write_message(head, body, rest).await.0
+            }
+        };
+        send_and_listen(client, reader, send).await?
+    };
+    let Heard { buf, head, headers, request_sent } = outcome;
+    Ok(Answer { upstream, buf, head, headers, request_sent })
+}
+
+struct Heard {
+    buf: Vec<u8>,
+    head: ResponseHead,
+    headers: Vec<Header>,
+    request_sent: bool,
+}
+
+/// Runs `send` while reading until the final head is whole.
+async fn send_and_listen(
+    client: &mut ClientSide,
+    reader: &mut Reader,
+    send: impl Future<Output = io::Result<()>>,
+) -> Result<Heard, ExchangeError> {
+    let mut send = std::pin::pin!(send);
+    let mut sent: Option<bool> = None;
+    let mut parser = HeadParser::default();
+    let (buf, head) = loop {
+        let event = std::future::poll_fn(|cx| {
+            if sent.is_none()
+                && let Poll::Ready(outcome) = send.as_mut().poll(cx)
+            {
+                // A failed write is not the end: the worker may have answered and closed. What it
+                // said, or that it said nothing, comes out of the read.
+                sent = Some(outcome.is_ok());
+            }
+            if let Poll::Ready(outcome) = reader.poll(cx) {
+                return Poll::Ready(Ok(outcome));
+            }
+            client.poll_interrupt(cx).map(Err)
+        })
+        .await;
+        let (outcome, mut buf) = event.map_err(ExchangeError::from)?;
+        match outcome {
+            Ok(received) if received > 0 => {}
+            Ok(_) | Err(_) if buf.is_empty() && !parser.interim_seen => {
+                return Err(ExchangeError::Closed);
+            }
+            Ok(_) | Err(_) => {
+                return Err(ExchangeError::Protocol("connection closed inside the response head"));
+            }
+        }
+        match parser.parse(&mut buf).map_err(ExchangeError::Protocol)? {
+            Some(head) => break (buf, head),
+            None => {
+                if buf.capacity() == buf.len() {
+                    buf.reserve(buf.len().max(RESPONSE_BUFFER));
+                }
+                reader.arm(buf);
+            }
+        }
+    };
+    Ok(Heard { buf, head, headers: parser.headers, request_sent: sent == Some(true) })
+}
+
+#[derive(Default)]
+struct HeadParser {
+    cursor: HeadCursor,
+    headers: Vec<Header>,
+    interim_seen: bool,
+}
+
+impl HeadParser {
+    /// The final head at the start of `buf`, if it is whole; interim heads are cut off.
+    fn parse(&mut self, buf: &mut Vec<u8>) -> Result<Option<ResponseHead>, &'static str> {
+        while self.cursor.ready(buf) {
+            match parse_response(buf, false, &mut self.headers) {
+                Ok(Some(head)) if head.is_interim() => {
+                    buf.drain(..head.len);
+                    self.cursor.reset();
+                    self.interim_seen = true;
+                }
+                Ok(head) => return Ok(head),
+                Err(error) => return Err(error.message()),
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl From<Interrupt> for ExchangeError {
+    fn from(interrupt: Interrupt) -> Self {
+        match interrupt {
+            Interrupt::ClientGone => Self::ClientGone,
+            Interrupt::Deadline => Self::Timeout,
+        }
+    }
+}

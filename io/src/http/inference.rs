@@ -1,0 +1,368 @@
+//! A request on its way to a worker: route, dispatch, retry, relay, settle.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use smg_core::breaker::{Admission, Outcome};
+use smg_core::fleet::{InFlightGuard, ModelId, WorkerId};
+use smg_core::http1::{Known, find};
+use smg_core::policy::NoWorker;
+use smg_core::prompt::Endpoint;
+use smg_core::retry::{AttemptFailure, GiveUp, Retries, RetryPermit, parse_retry_after_ms};
+use tracing::{debug, info};
+
+use crate::control::Command;
+use crate::fleet::Worker;
+use crate::http::answer::{ErrorAnswer, ErrorCode};
+use crate::http::client::Interrupt;
+use crate::http::connection::{Connection, Next};
+use crate::http::exchange::{Answer, Credentials, ExchangeError, dispatch};
+use crate::http::relay::{Ending, Relay};
+use crate::http::request::Request;
+use crate::metrics::{ErrorKind, ModelLabel, WorkerErrorKind};
+use crate::owner::RouteError;
+use crate::runtime::clock;
+use crate::shard::{OWNER_PATIENCE, Step};
+
+/// Workers whose breaker may turn a request away, one after the other, before it is answered 503.
+const MAX_REFUSED_ADMISSIONS: usize = 16;
+
+/// One inference request from its decision to its last byte.
+struct Flight<'a> {
+    connection: &'a mut Connection,
+    endpoint: Endpoint,
+    request: &'a Request,
+    credentials: Credentials,
+    /// Workers that were tried or whose breaker refused.
+    tried: Vec<WorkerId>,
+    retries: Retries,
+    /// Held while an attempt after the first is under way.
+    permit: Option<RetryPermit>,
+    model: Option<ModelId>,
+}
+
+/// A worker that will be sent the request.
+struct Chosen {
+    worker: Arc<Worker>,
+    in_flight: InFlightGuard,
+    admission: Admission,
+}
+
+/// What an attempt led to.
+enum Verdict {
+    /// The client has its answer.
+    Done(Next),
+    /// Another attempt, after this pause.
+    Again(Duration),
+}
+
+impl Connection {
+    /// Serves one inference request.
+    pub(super) async fn infer(
+        &mut self,
+        endpoint: Endpoint,
+        request: &Request,
+        credentials: Credentials,
+    ) -> Next {
+        self.shard.retry_budget.borrow_mut().note_request(clock::now_ms());
+        let mut flight = Flight {
+            connection: self,
+            endpoint,
+            request,
+            credentials,
+            tried: Vec::new(),
+            retries: Retries::new(),
+            permit: None,
+            model: None,
+        };
+        loop {
+            let chosen = match flight.choose().await {
+                Ok(chosen) => chosen,
+                Err(next) => return next,
+            };
+            match flight.attempt(chosen).await {
+                Verdict::Done(next) => return next,
+                Verdict::Again(pause) => {
+                    let sleep = monoio::time::sleep(pause);
+                    let client = &mut flight.connection.client;
+                    client.set_deadline(pause + Duration::from_secs(1));
+                    if client.watch(sleep).await == Err(Interrupt::ClientGone) {
+                        return Next::Close;
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Flight<'_> {
+    /// Decides on a worker and gets past its breaker. `Err`: the client has been answered.
+    async fn choose(&mut self) -> Result<Chosen, Next> {
+        for _ in 0..MAX_REFUSED_ADMISSIONS {
+            let in_flight = match self.decide().await? {
+                Ok(in_flight) => in_flight,
+                Err(error) => return Err(self.no_worker(error).await),
+            };
+            let shared = &self.connection.shard.shared;
+            let id = in_flight.worker();
+            let worker = shared.fleet.load().worker(id).cloned();
+            let admission = shared.breakers.admit(id, clock::now_ms());
+            if let (Some(worker), Some(admission)) = (worker, admission) {
+                return Ok(Chosen { worker, in_flight, admission });
+            }
+            // Removed, or its one probe taken, since the decision.
+            self.tried.push(id);
+        }
+        Err(self.no_worker(RouteError::NoWorker(NoWorker::Unavailable)).await)
+    }
+
+    async fn decide(&mut self) -> Result<Result<InFlightGuard, RouteError>, Next> {
+        let shard = self.connection.shard.clone();
+        let routing = match shard.begin_routing(self.endpoint, self.request, &self.tried) {
+            Ok(routing) => routing,
+            Err(error) => return Err(self.connection.fail(self.request, &error).await),
+        };
+        if self.model.replace(routing.model).is_none() {
+            let cells = shard.cells().model(ModelLabel::of(routing.model));
+            cells.requests[self.endpoint as usize][usize::from(routing.stream)].inc();
+        }
+        match routing.step {
+            Step::Decided(outcome) => Ok(outcome),
+            Step::Asked(ticket) => {
+                let client = &mut self.connection.client;
+                client.set_deadline(OWNER_PATIENCE);
+                match client.watch(ticket).await {
+                    Ok(outcome) => Ok(outcome),
+                    Err(Interrupt::ClientGone) => Err(Next::Close),
+                    Err(Interrupt::Deadline) => {
+                        Ok(shard.decide_without_owner(routing.model, &self.tried))
+                    }
+                }
+            }
+        }
+    }
+
+    async fn no_worker(&mut self, error: RouteError) -> Next {
+        self.count_error(ErrorKind::NoWorkers);
+        let config = &self.connection.shard.shared.config;
+        let answer = match error {
+            RouteError::NoWorker(NoWorker::Overloaded) => ErrorAnswer::new(
+                ErrorCode::WorkerOverloadProtectionShed,
+                "every worker of this model is overloaded; retry after the time given",
+            )
+            .retry_after(config.load_monitor.interval_secs.max(1)),
+            _ => ErrorAnswer::new(
+                ErrorCode::NoAvailableWorkers,
+                "no worker of this model takes requests now (unhealthy, draining, or its circuit \
+                 breaker is open); retry shortly",
+            )
+            .retry_after(1),
+        };
+        self.connection.fail(self.request, &answer).await
+    }
+
+    /// Sends the request to the chosen worker and sees it through.
+    async fn attempt(&mut self, chosen: Chosen) -> Verdict {
+        let Chosen { worker, in_flight, admission } = chosen;
+        let connection = &mut *self.connection;
+        let answered = dispatch(
+            &connection.shard,
+            &mut connection.client,
+            &worker,
+            self.request,
+            self.credentials,
+            &connection.client_addr,
+        )
+        .await;
+        match answered {
+            Ok(answer) => self.answered(answer, &worker, in_flight, admission).await,
+            Err(error) => {
+                drop(in_flight);
+                self.failed(error, &worker, admission).await
+            }
+        }
+    }
+
+    async fn answered(
+        &mut self,
+        answer: Answer,
+        worker: &Worker,
+        in_flight: InFlightGuard,
+        admission: Admission,
+    ) -> Verdict {
+        let shard = self.connection.shard.clone();
+        let status = answer.head.status;
+        shard.cells().upstream_response(status);
+        let now_ms = clock::now_ms();
+        let retry_after_ms = find(&answer.headers, Known::RetryAfter)
+            .and_then(|header| parse_retry_after_ms(header.value.of(&answer.buf)));
+        admission.settle(&shard.shared.breakers, Outcome::of_status(status), now_ms);
+        if matches!(status, 429 | 503)
+            && let Some(retry_after_ms) = retry_after_ms
+        {
+            shard.shared.breakers.skip_for(worker.id, retry_after_ms, now_ms);
+        }
+        let failure = AttemptFailure::Status { status, retry_after_ms };
+        if failure.is_retryable()
+            && let Some(pause) = self.retry(failure, worker.id)
+        {
+            return Verdict::Again(pause);
+        }
+        self.permit = None;
+        Verdict::Done(self.relay(answer, worker, in_flight).await)
+    }
+
+    async fn relay(&mut self, answer: Answer, worker: &Worker, in_flight: InFlightGuard) -> Next {
+        let status = answer.head.status;
+        let connection = &mut *self.connection;
+        let shard = connection.shard.clone();
+        connection.observe_duration(self.request);
+        shard.cells().response(self.request.route, status, None);
+        if let Some(model) = self.model
+            && status < 500
+        {
+            let seconds = self.request.started.elapsed().as_secs_f64();
+            shard.cells().model_duration(ModelLabel::of(model), self.endpoint, seconds);
+        }
+        let close = connection.closes(self.request);
+        let relay = Relay {
+            shard: &shard,
+            client: &mut connection.client,
+            writer: &mut connection.writer,
+            request: self.request,
+            worker,
+            close,
+        };
+        let (ending, bytes) = relay.run(answer, in_flight).await;
+        if ending == Ending::WorkerDied {
+            shard.cells().worker_errors[WorkerErrorKind::Reset as usize].inc();
+            self.count_error(ErrorKind::BackendError);
+        }
+        self.log(worker, status, ending, bytes);
+        if ending == Ending::Complete { Next::Request } else { Next::Close }
+    }
+
+    async fn failed(
+        &mut self,
+        error: ExchangeError,
+        worker: &Worker,
+        admission: Admission,
+    ) -> Verdict {
+        let shard = self.connection.shard.clone();
+        let (outcome, failure, kind) = match &error {
+            ExchangeError::ClientGone => {
+                // Says nothing about the worker; dropping the admission gives a probe back.
+                drop(admission);
+                self.log(worker, 499, Ending::ClientGone, 0);
+                return Verdict::Done(Next::Close);
+            }
+            ExchangeError::Connect(_) => {
+                (Outcome::Failure, Some(AttemptFailure::Connect), WorkerErrorKind::Connect)
+            }
+            ExchangeError::Closed => {
+                (Outcome::Failure, Some(AttemptFailure::ClosedEarly), WorkerErrorKind::Reset)
+            }
+            ExchangeError::Protocol(_) => (Outcome::Failure, None, WorkerErrorKind::Protocol),
+            ExchangeError::Timeout => {
+                (Outcome::Failure, Some(AttemptFailure::Timeout), WorkerErrorKind::Timeout)
+            }
+        };
+        admission.settle(&shard.shared.breakers, outcome, clock::now_ms());
+        shard.cells().worker_errors[kind as usize].inc();
+        debug!(target: "smg::http", worker = %worker.url, %error, "attempt failed");
+        if kind == WorkerErrorKind::Connect {
+            // The control core learns it from its own probes too if its queue is full.
+            let _ = shard.shared.control.try_send(Command::Suspect(worker.id));
+        }
+        if let Some(pause) = failure.and_then(|failure| self.retry(failure, worker.id)) {
+            return Verdict::Again(pause);
+        }
+        self.permit = None;
+        let timeout = matches!(error, ExchangeError::Timeout);
+        self.count_error(if timeout { ErrorKind::Timeout } else { ErrorKind::BackendError });
+        let answer = upstream_failure(&error);
+        self.log(worker, answer.code.status(), Ending::WorkerDied, 0);
+        Verdict::Done(self.connection.fail(self.request, &answer).await)
+    }
+
+    /// The pause before another attempt, if there may be one.
+    fn retry(&mut self, failure: AttemptFailure, worker: WorkerId) -> Option<Duration> {
+        let shard = &self.connection.shard;
+        self.tried.push(worker);
+        let others = self.model.is_some_and(|model| {
+            let fleet = shard.shared.fleet.load();
+            let placed = fleet.placement.models.get(model.0 as usize);
+            placed.is_some_and(|placed| placed.ready.iter().any(|id| !self.tried.contains(id)))
+        });
+        self.permit = None;
+        let outcome = self.retries.next(
+            &shard.retry_config,
+            &mut shard.retry_budget.borrow_mut(),
+            failure,
+            !others,
+            clock::now_ms(),
+            &mut shard.rng.borrow_mut(),
+        );
+        match outcome {
+            Ok(retry) => {
+                shard.cells().retries[self.endpoint as usize].inc();
+                self.permit = Some(retry.permit);
+                Some(Duration::from_millis(retry.after_ms))
+            }
+            Err(GiveUp::Exhausted) => {
+                shard.cells().retries_exhausted[self.endpoint as usize].inc();
+                None
+            }
+            Err(GiveUp::NotRetryable | GiveUp::BudgetSpent) => None,
+        }
+    }
+
+    fn count_error(&self, kind: ErrorKind) {
+        if let Some(model) = self.model {
+            let cells = self.connection.shard.cells().model(ModelLabel::of(model));
+            cells.errors[self.endpoint as usize][kind as usize].inc();
+        }
+    }
+
+    /// The access log line.
+    fn log(&self, worker: &Worker, status: u16, ending: Ending, bytes: u64) {
+        let latency_us = self.request.started.elapsed().as_micros() as u64;
+        info!(
+            target: "smg::access",
+            method = "POST",
+            path = self.endpoint.path(),
+            status,
+            ending = ending.label(),
+            worker = worker.url.as_str(),
+            model = &*worker.model_name,
+            attempts = self.retries.attempts(),
+            request_bytes = self.request.body.len(),
+            response_bytes = bytes,
+            latency_us,
+            request_id = %String::from_utf8_lossy(&self.request.id),
+            "finished processing request"
+        );
+    }
+}
+
+fn upstream_failure(error: &ExchangeError) -> ErrorAnswer {
+    match error {
+        ExchangeError::Connect(_) => ErrorAnswer::new(
+            ErrorCode::UpstreamConnect,
+            "the worker cannot be reached; retry, and see GET /workers for its state",
+        ),
+        ExchangeError::Closed | ExchangeError::ClientGone => ErrorAnswer::new(
+            ErrorCode::UpstreamReset,
+            "the worker closed the connection before it answered; retry",
+        ),
+        ExchangeError::Protocol(what) => ErrorAnswer::new(
+            ErrorCode::UpstreamProtocol,
+            format!("the worker's answer is not valid HTTP: {what}"),
+        ),
+        ExchangeError::Timeout => ErrorAnswer::new(
+            ErrorCode::UpstreamTimeout,
+            "the worker did not answer within --request-timeout-secs; it may still be working on \
+             the prompt, so it was not sent again",
+        ),
+    }
+}

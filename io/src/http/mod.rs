@@ -1,0 +1,16 @@
+//! The HTTP/1.1 edge: client connections, their requests, and the relay to workers.
+
+pub mod answer;
+pub mod auth;
+pub mod client;
+pub mod connection;
+pub mod exchange;
+pub mod inference;
+pub mod pool;
+pub mod read;
+pub mod relay;
+pub mod request;
+pub mod request_id;
+pub mod route;
+pub mod transport;
+pub mod watchdog;

@@ -1,0 +1,201 @@
+//! Reading one request off a client connection: head, then body, into one buffer.
+
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use smg_core::http1::{
+    BodyLength, CONTINUE, ChunkedDecoder, Header, HeadCursor, RequestError, RequestHead,
+    parse_request,
+};
+
+use crate::config::Config;
+use crate::http::answer::{ErrorAnswer, ErrorCode};
+use crate::http::client::{ClientSide, Interrupt};
+use crate::http::transport::Writer;
+
+/// How long an idle connection is kept between requests.
+const KEEP_ALIVE: Duration = Duration::from_secs(600);
+/// Bodies up to this size are given their whole buffer at once; larger ones grow as they arrive, so
+/// that memory follows what was sent and not what was announced.
+const RESERVE_AT_ONCE: usize = 1 << 20;
+
+/// Why no request came out of the connection.
+pub enum Stop {
+    /// The client is gone, or said nothing for too long: close without a word.
+    Close,
+    /// The client is told why, and the connection ends.
+    Refuse(ErrorAnswer),
+}
+
+/// A head that was read; the body is still to come.
+pub struct HeadRead {
+    /// The parsed head.
+    pub head: RequestHead,
+    /// When its first byte was there.
+    pub started: Instant,
+}
+
+/// Reads a request head. `first` is the connection's first.
+pub async fn head(
+    client: &mut ClientSide,
+    config: &Config,
+    headers: &mut Vec<Header>,
+    first: bool,
+    idle: &std::cell::Cell<bool>,
+) -> Result<HeadRead, Stop> {
+    let limit = Duration::from_secs(config.limits.header_read_timeout_secs);
+    client.set_deadline(if first { limit } else { KEEP_ALIVE });
+    let mut cursor = HeadCursor::default();
+    let mut started = None;
+    loop {
+        if !client.received().is_empty() {
+            if started.is_none() {
+                started = Some(Instant::now());
+                idle.set(false);
+                client.set_deadline(limit);
+            }
+            if cursor.ready(client.received()) {
+                match parse_request(client.received(), headers) {
+                    Ok(Some(head)) => {
+                        let started = started.unwrap_or_else(Instant::now);
+                        return Ok(HeadRead { head, started });
+                    }
+                    Ok(None) => {}
+                    Err(error) => return Err(Stop::Refuse(refusal(error))),
+                }
+            }
+        }
+        match client.fill(512).await {
+            Ok(_) => {}
+            Err(Interrupt::ClientGone) => return Err(Stop::Close),
+            Err(Interrupt::Deadline) if started.is_none() => return Err(Stop::Close),
+            Err(Interrupt::Deadline) => {
+                return Err(Stop::Refuse(ErrorAnswer::new(
+                    ErrorCode::RequestTimeout,
+                    "the request head did not arrive in time; send it at once",
+                )));
+            }
+        }
+    }
+}
+
+fn refusal(error: RequestError) -> ErrorAnswer {
+    let code = match error.status() {
+        431 => ErrorCode::HeadTooLarge,
+        417 => ErrorCode::ExpectationFailed,
+        501 => ErrorCode::NotImplemented,
+        505 => ErrorCode::VersionNotSupported,
+        _ => ErrorCode::BadRequest,
+    };
+    ErrorAnswer::new(code, error.message())
+}
+
+/// A request's bytes: its head and decoded body, what followed them, and where the body is.
+pub struct WholeRequest {
+    /// Head and body.
+    pub buf: Vec<u8>,
+    /// The body in `buf`.
+    pub body: Range<usize>,
+    /// Bytes of the next request.
+    pub ahead: Vec<u8>,
+}
+
+/// Reads the body that belongs to `head`, whose bytes are at the front of what was received.
+pub async fn body(
+    client: &mut ClientSide,
+    writer: &mut Writer,
+    config: &Config,
+    head: &RequestHead,
+) -> Result<WholeRequest, Stop> {
+    let limit = config.limits.max_payload_size;
+    let stall = Duration::from_secs(config.limits.stream_body_stall_timeout_secs);
+    if let BodyLength::Fixed(length) = head.body
+        && length > limit as u64
+    {
+        return Err(Stop::Refuse(too_large(limit)));
+    }
+    if head.expect_continue && client.received().len() == head.len && head.body != BodyLength::None
+    {
+        client.set_deadline(stall);
+        match client.watch(writer.write_all(CONTINUE.to_vec(), 0)).await {
+            Ok((Ok(()), _)) => {}
+            _ => return Err(Stop::Close),
+        }
+    }
+    match head.body {
+        BodyLength::Chunked => chunked(client, head.len, limit, stall).await,
+        BodyLength::Fixed(length) => {
+            // INVARIANT: `length` is at most `limit`, a usize.
+            fixed(client, head.len + length as usize, head.len, stall).await
+        }
+        BodyLength::None | BodyLength::UntilClose => fixed(client, head.len, head.len, stall).await,
+    }
+}
+
+async fn fixed(
+    client: &mut ClientSide,
+    end: usize,
+    start: usize,
+    stall: Duration,
+) -> Result<WholeRequest, Stop> {
+    while client.received().len() < end {
+        let have = client.received().len();
+        let missing = end - have;
+        let spare = if end - start <= RESERVE_AT_ONCE { missing } else { missing.min(have.max(RESERVE_AT_ONCE)) };
+        fill(client, spare, stall).await?;
+    }
+    let mut buf = client.take_received();
+    let ahead = if buf.len() > end { buf.split_off(end) } else { Vec::new() };
+    Ok(WholeRequest { buf, body: start..end, ahead })
+}
+
+async fn chunked(
+    client: &mut ClientSide,
+    start: usize,
+    limit: usize,
+    stall: Duration,
+) -> Result<WholeRequest, Stop> {
+    let mut decoder = ChunkedDecoder::new();
+    let mut decoded = start;
+    loop {
+        let buf = client.received();
+        let progress = decoder.decode(&mut buf[decoded..]).map_err(|error| {
+            Stop::Refuse(ErrorAnswer::new(ErrorCode::BadRequest, error.kind.message()))
+        })?;
+        let consumed = decoded + progress.consumed;
+        decoded += progress.payload;
+        let size = (decoded - start) as u64;
+        if size.saturating_add(decoder.announced()) > limit as u64 {
+            return Err(Stop::Refuse(too_large(limit)));
+        }
+        if progress.done {
+            let ahead = buf[consumed..].to_vec();
+            let mut buf = client.take_received();
+            buf.truncate(decoded);
+            return Ok(WholeRequest { buf, body: start..decoded, ahead });
+        }
+        buf.truncate(decoded);
+        let announced = usize::try_from(decoder.announced()).unwrap_or(usize::MAX);
+        let spare = announced.clamp(512, decoded.max(64 * 1024));
+        fill(client, spare, stall).await?;
+    }
+}
+
+async fn fill(client: &mut ClientSide, spare: usize, stall: Duration) -> Result<(), Stop> {
+    client.set_deadline(stall);
+    match client.fill(spare).await {
+        Ok(_) => Ok(()),
+        Err(Interrupt::ClientGone) => Err(Stop::Close),
+        Err(Interrupt::Deadline) => Err(Stop::Refuse(ErrorAnswer::new(
+            ErrorCode::RequestTimeout,
+            "the request body stopped arriving",
+        ))),
+    }
+}
+
+fn too_large(limit: usize) -> ErrorAnswer {
+    ErrorAnswer::new(
+        ErrorCode::RequestTooLarge,
+        format!("the request body is over the limit of {limit} bytes (--max-payload-size)"),
+    )
+}

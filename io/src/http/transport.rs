@@ -1,0 +1,228 @@
+//! One TCP connection as the relay uses it: a read that stays armed, and owned writes.
+//!
+//! A read is never dropped while the connection lives, since bytes it received would be lost with
+//! it; it is kept, polled again later, and its bytes handed over then. That is what lets the relay
+//! watch a client while it waits for a worker.
+
+use std::future::Future;
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use monoio::buf::{IoBuf, IoBufMut, IoVecBuf};
+use monoio::io::{AsyncReadRent, AsyncWriteRent, OwnedReadHalf, OwnedWriteHalf, Splitable};
+use monoio::net::TcpStream;
+
+type ReadOutcome = (io::Result<usize>, Vec<u8>);
+type ReadHalf = OwnedReadHalf<TcpStream>;
+type PendingRead = Pin<Box<dyn Future<Output = (io::Result<usize>, Vec<u8>, ReadHalf)>>>;
+
+/// Splits a connected stream; Nagle's algorithm is off on both sides of the gateway.
+pub fn split(stream: TcpStream) -> (Reader, Writer) {
+    // A socket that refuses the option still works, only later.
+    let _ = stream.set_nodelay(true);
+    let fd = stream.as_raw_fd();
+    let (read, write) = stream.into_split();
+    (Reader { state: State::Idle(read), fd }, Writer { half: write })
+}
+
+/// The receiving half.
+pub struct Reader {
+    state: State,
+    fd: RawFd,
+}
+
+enum State {
+    Idle(ReadHalf),
+    Reading(PendingRead),
+    /// Only while a state is replaced.
+    Moved,
+}
+
+impl Reader {
+    /// Starts a read that appends to `buf`, which must have spare capacity. Only when none is armed.
+    pub fn arm(&mut self, buf: Vec<u8>) {
+        debug_assert!(buf.capacity() > buf.len());
+        match std::mem::replace(&mut self.state, State::Moved) {
+            State::Idle(mut half) => {
+                let read = Box::pin(async move {
+                    let (start, end) = (buf.len(), buf.capacity());
+                    let (outcome, slice) = half.read(buf.slice_mut(start..end)).await;
+                    (outcome, slice.into_inner(), half)
+                });
+                self.state = State::Reading(read);
+            }
+            other => self.state = other,
+        }
+    }
+
+    /// Whether a read is under way.
+    pub fn armed(&self) -> bool {
+        matches!(self.state, State::Reading(_))
+    }
+
+    /// The outcome of the armed read: bytes appended (0 at the end of the stream) and the buffer.
+    /// Pending when none is armed.
+    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<ReadOutcome> {
+        let State::Reading(read) = &mut self.state else { return Poll::Pending };
+        match read.as_mut().poll(cx) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready((outcome, buf, half)) => {
+                self.state = State::Idle(half);
+                Poll::Ready((outcome, buf))
+            }
+        }
+    }
+
+    /// Waits for the armed read.
+    pub async fn read(&mut self) -> ReadOutcome {
+        std::future::poll_fn(|cx| self.poll(cx)).await
+    }
+
+    /// What the armed read has to show without waiting; `None` while nothing happened.
+    pub fn peek(&mut self) -> Option<ReadOutcome> {
+        match self.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(outcome) => Some(outcome),
+            Poll::Pending => None,
+        }
+    }
+}
+
+impl Drop for Reader {
+    /// An armed read holds the descriptor open; shutting the socket down ends the read and tells
+    /// the peer at once.
+    fn drop(&mut self) {
+        if self.armed() {
+            shutdown(self.fd);
+        }
+    }
+}
+
+/// Ends both directions of a socket; errors mean that it has already ended.
+pub fn shutdown(fd: RawFd) {
+    // SAFETY: a plain syscall on a descriptor the caller keeps open.
+    unsafe { libc::shutdown(fd, libc::SHUT_RDWR) };
+}
+
+/// The sending half.
+pub struct Writer {
+    half: OwnedWriteHalf<TcpStream>,
+}
+
+impl Writer {
+    /// Sends `buf[start..]` whole and gives the buffer back.
+    pub async fn write_all(&mut self, mut buf: Vec<u8>, mut start: usize) -> ReadlessOutcome {
+        while start < buf.len() {
+            let (outcome, slice) = self.half.write(buf.slice(start..)).await;
+            buf = slice.into_inner();
+            match outcome {
+                Ok(0) => return (Err(io::ErrorKind::WriteZero.into()), buf),
+                Ok(written) => start += written,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return (Err(error), buf),
+            }
+        }
+        (Ok(()), buf)
+    }
+
+    /// Ends this direction; what was written still arrives.
+    pub async fn finish(&mut self) {
+        // An error means that the connection has ended already.
+        let _ = self.half.shutdown().await;
+    }
+
+    /// Sends `head` and then `body[range]`, in one system call where the socket takes it.
+    pub async fn write_message(
+        &mut self,
+        head: Vec<u8>,
+        body: Rc<Vec<u8>>,
+        range: std::ops::Range<usize>,
+    ) -> ReadlessOutcome {
+        let mut message = Message::new(head, body, range);
+        while message.remaining() > 0 {
+            let (outcome, back) = self.half.writev(message).await;
+            message = back;
+            match outcome {
+                Ok(0) => return (Err(io::ErrorKind::WriteZero.into()), message.head),
+                Ok(written) => message.advance(written),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return (Err(error), message.head),
+            }
+        }
+        (Ok(()), message.head)
+    }
+}
+
+/// Outcome of a write, with the buffer for reuse.
+pub type ReadlessOutcome = (io::Result<()>, Vec<u8>);
+
+/// Head and body as an I/O vector that owns what it points to, so that a write given up half way
+/// never leaves the kernel with memory that was freed.
+struct Message {
+    head: Vec<u8>,
+    /// Keeps the memory behind the second vector alive.
+    _body: Rc<Vec<u8>>,
+    vectors: [libc::iovec; 2],
+    first: usize,
+}
+
+impl Message {
+    fn new(mut head: Vec<u8>, body: Rc<Vec<u8>>, range: std::ops::Range<usize>) -> Self {
+        let payload = &body[range];
+        let vectors = [
+            libc::iovec { iov_base: head.as_mut_ptr().cast(), iov_len: head.len() },
+            libc::iovec { iov_base: payload.as_ptr().cast_mut().cast(), iov_len: payload.len() },
+        ];
+        Self { head, _body: body, vectors, first: 0 }
+    }
+
+    fn remaining(&self) -> usize {
+        self.vectors[self.first..].iter().map(|vector| vector.iov_len).sum()
+    }
+
+    fn advance(&mut self, mut written: usize) {
+        while self.first < self.vectors.len() {
+            let vector = &mut self.vectors[self.first];
+            if written < vector.iov_len {
+                vector.iov_base = vector.iov_base.wrapping_byte_add(written);
+                vector.iov_len -= written;
+                return;
+            }
+            written -= vector.iov_len;
+            vector.iov_len = 0;
+            self.first += 1;
+        }
+    }
+}
+
+// SAFETY: the vectors point into heap memory owned by `head` and `_body`, which move with the
+// value without moving their contents, and neither is changed while the value exists. `Vec<iovec>`
+// (the library's own implementation) would not keep that memory alive.
+unsafe impl IoVecBuf for Message {
+    fn read_iovec_ptr(&self) -> *const libc::iovec {
+        self.vectors[self.first..].as_ptr()
+    }
+
+    fn read_iovec_len(&self) -> usize {
+        self.vectors.len() - self.first
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_advances_over_both_parts() {
+        let mut message = Message::new(b"head".to_vec(), Rc::new(b"..body..".to_vec()), 2..6);
+        assert_eq!(message.remaining(), 8);
+        message.advance(3);
+        assert_eq!((message.first, message.remaining()), (0, 5));
+        message.advance(3);
+        assert_eq!((message.first, message.remaining()), (1, 2));
+        message.advance(2);
+        assert_eq!(message.remaining(), 0);
+    }
+}

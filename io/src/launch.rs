@@ -1,0 +1,352 @@
+//! From a configuration to a running gateway, and from a signal to its end.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use smg_core::retry::RetryBudget;
+use socket2::{Domain, Protocol, Socket, Type};
+use tracing::{error, info, warn};
+
+use crate::config::Config;
+use crate::control::{self, COMMAND_QUEUE, ControlSockets};
+use crate::messages::Message;
+use crate::runtime::cpus::{self, CpuError, CpuPlan};
+use crate::runtime::driver::DriverError;
+use crate::shard::{self, ShardStart};
+use crate::shared::{Phase, Shared};
+
+/// Connections the kernel holds for a listener until they are accepted.
+const BACKLOG: i32 = 4096;
+/// Between two looks at whether the last requests have ended.
+const DRAIN_POLL: Duration = Duration::from_millis(20);
+
+/// Why the gateway did not start, or ended with a fault.
+#[derive(Debug, thiserror::Error)]
+pub enum LaunchError {
+    /// A CPU list that cannot be used.
+    #[error(transparent)]
+    Cpus(#[from] CpuError),
+    /// An address that cannot be listened on.
+    #[error("cannot listen on {addr} ({flag}): {error}{remedy}")]
+    Listen {
+        /// The address.
+        addr: SocketAddr,
+        /// The flag it came from.
+        flag: &'static str,
+        /// What the kernel said.
+        error: io::Error,
+        /// What to do about it.
+        remedy: &'static str,
+    },
+    /// No acceptable I/O driver.
+    #[error(transparent)]
+    Driver(#[from] DriverError),
+    /// A thread, eventfd or signal mask that could not be had.
+    #[error("start-up failed: {0}")]
+    Io(#[from] io::Error),
+    /// A thread that must not end has ended.
+    #[error("{0}")]
+    ThreadEnded(String),
+    /// A second signal during shutdown.
+    #[error("stopped by a second signal before the requests in flight had finished")]
+    SecondSignal,
+}
+
+impl LaunchError {
+    /// Whether the operator's configuration is at fault, rather than the machine or the program.
+    pub fn is_usage(&self) -> bool {
+        matches!(self, Self::Cpus(_))
+    }
+}
+
+/// Runs a gateway until a signal ends it.
+///
+/// # Errors
+/// See [`LaunchError`]; the message says what to do.
+pub fn launch(config: Config, signals: &Signals) -> Result<(), LaunchError> {
+    raise_file_limit();
+    let running = Running::start(config, signals.reporter())?;
+    running.serve(signals)
+}
+
+/// A started gateway.
+pub struct Running {
+    shared: Arc<Shared>,
+    listeners: Vec<std::os::fd::OwnedFd>,
+    faults: mpsc::Receiver<String>,
+}
+
+impl Running {
+    /// Binds, starts every thread, and returns once all of them serve. `report` is called from a
+    /// thread that ends with a fault.
+    ///
+    /// # Errors
+    /// See [`LaunchError`].
+    pub fn start(
+        config: Config,
+        report: impl Fn() + Send + Clone + 'static,
+    ) -> Result<Self, LaunchError> {
+        let CpuPlan { data, control: control_cpus } = cpus::plan(
+            &cpus::allowed()?,
+            cpus::quota(),
+            config.runtime.shards,
+            config.runtime.data_cpus.as_deref(),
+            config.runtime.control_cpus.as_deref(),
+        )?;
+        let addr = SocketAddr::new(config.host, config.port);
+        let sockets = ControlSockets {
+            metrics: listen(
+                SocketAddr::new(config.prometheus.host, config.prometheus.port),
+                "--prometheus-host/--prometheus-port",
+                false,
+            )?,
+            probes: match config.health_check_port {
+                Some(port) => {
+                    let addr = SocketAddr::new(config.host, port);
+                    Some(listen(addr, "--health-check-port", false)?)
+                }
+                None => None,
+            },
+        };
+        // A first bind without port sharing: another process on the port must be noticed.
+        drop(listen(addr, "--host/--port", false)?);
+        let shards = data.len();
+        let listeners = (0..shards)
+            .map(|_| listen(addr, "--host/--port", true))
+            .collect::<Result<Vec<_>, _>>()?;
+        let (commands, receiver) = async_channel::bounded(COMMAND_QUEUE);
+        let shared = Arc::new(Shared::new(config, shards, commands)?);
+        let (fault, faults) = mpsc::channel();
+        let ended = |name: String| {
+            let (fault, report) = (fault.clone(), report.clone());
+            move |why: &str| {
+                // The receiver is gone only when the process is ending anyway.
+                let _ = fault.send(format!("{name} ended: {why}"));
+                report();
+            }
+        };
+        control::start(
+            shared.clone(),
+            receiver,
+            sockets,
+            control_cpus,
+            ended("the control core".into()),
+        )?;
+        let kept = listeners
+            .iter()
+            .map(|listener| listener.try_clone().map(std::os::fd::OwnedFd::from))
+            .collect::<io::Result<Vec<_>>>()?;
+        start_shards(&shared, listeners, &data, |index| ended(format!("shard {index}")))?;
+        let version = env!("CARGO_PKG_VERSION");
+        info!(target: "smg", %addr, shards, ?data, version, "gateway is listening");
+        Ok(Self { shared, listeners: kept, faults })
+    }
+
+    /// The shared state, for an embedding program.
+    pub fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    fn serve(self, signals: &Signals) -> Result<(), LaunchError> {
+        let settle = match signals.wait(None)? {
+            Some(Signal::Fault) => return Err(self.fault()),
+            Some(Signal::Stop) | None => {
+                Duration::from_secs(self.shared.config.shutdown.drain_settle_secs)
+            }
+        };
+        let grace = Duration::from_secs(self.shared.config.shutdown.grace_period_secs);
+        let deadline = Instant::now() + grace;
+        info!(target: "smg", settle_secs = settle.as_secs(), grace_secs = grace.as_secs(),
+            "shutting down: readiness is 503, listeners close after the settle time");
+        self.shared.enter(Phase::Settling);
+        match signals.wait(Some(settle.min(grace)))? {
+            Some(Signal::Fault) => return Err(self.fault()),
+            Some(Signal::Stop) => return Err(LaunchError::SecondSignal),
+            None => {}
+        }
+        self.close();
+        while self.shared.requests_active() > 0 {
+            if Instant::now() >= deadline {
+                let cut = self.shared.requests_active();
+                warn!(target: "smg", cut, "the grace period is over; cutting what is left");
+                break;
+            }
+            match signals.wait(Some(DRAIN_POLL))? {
+                Some(Signal::Fault) => return Err(self.fault()),
+                Some(Signal::Stop) => return Err(LaunchError::SecondSignal),
+                None => {}
+            }
+        }
+        info!(target: "smg", "stopped");
+        Ok(())
+    }
+
+    /// Stops accepting and ends idle connections; requests in flight go on.
+    pub fn close(&self) {
+        self.shared.enter(Phase::Closing);
+        for listener in &self.listeners {
+            use std::os::fd::AsRawFd;
+            crate::http::transport::shutdown(listener.as_raw_fd());
+        }
+        let sender = self.shared.control_sender();
+        for shard in 0..self.shared.shards() {
+            if self.shared.mesh.send(sender, shard, Message::Close).is_err() {
+                warn!(target: "smg", shard, "mailbox is full; its idle connections stay open");
+            }
+        }
+    }
+
+    fn fault(&self) -> LaunchError {
+        let why = self.faults.try_recv().unwrap_or_else(|_| "a thread ended".into());
+        error!(target: "smg", %why, "a thread that must not end has ended; stopping");
+        LaunchError::ThreadEnded(why)
+    }
+}
+
+fn start_shards<E: FnOnce(&str) + Send + 'static>(
+    shared: &Arc<Shared>,
+    listeners: Vec<TcpListener>,
+    data: &[usize],
+    ended: impl Fn(usize) -> E,
+) -> Result<(), LaunchError> {
+    let budget = RetryBudget::default();
+    let (started, outcomes) = mpsc::channel();
+    for (index, listener) in listeners.into_iter().enumerate() {
+        let started = started.clone();
+        let start = ShardStart {
+            index,
+            cpu: data[index],
+            shared: shared.clone(),
+            listener,
+            retry_budget: budget.for_another_shard(),
+        };
+        shard::start(
+            start,
+            move |outcome| {
+                // The receiver waits for every shard.
+                let _ = started.send(outcome);
+            },
+            ended(index),
+        )?;
+    }
+    for _ in data {
+        match outcomes.recv() {
+            Ok(outcome) => outcome?,
+            Err(_) => return Err(LaunchError::ThreadEnded("a shard ended at start".into())),
+        }
+    }
+    Ok(())
+}
+
+fn listen(
+    addr: SocketAddr,
+    flag: &'static str,
+    share: bool,
+) -> Result<TcpListener, LaunchError> {
+    let bind = || {
+        let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
+        socket.set_reuse_address(true)?;
+        if share {
+            socket.set_reuse_port(true)?;
+        }
+        socket.bind(&addr.into())?;
+        socket.listen(BACKLOG)?;
+        io::Result::Ok(TcpListener::from(socket))
+    };
+    bind().map_err(|error| {
+        let remedy = match error.kind() {
+            io::ErrorKind::AddrInUse => {
+                "; another process has this port: stop it or choose another port"
+            }
+            io::ErrorKind::PermissionDenied => {
+                "; ports below 1024 need the capability CAP_NET_BIND_SERVICE: choose a higher one"
+            }
+            io::ErrorKind::AddrNotAvailable => "; this machine does not have that address",
+            _ => "",
+        };
+        LaunchError::Listen { addr, flag, error, remedy }
+    })
+}
+
+/// Raises the soft open-file limit to the hard one: every stream takes two descriptors.
+fn raise_file_limit() {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the struct lives through both calls.
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 && limit.rlim_cur < limit.rlim_max {
+            limit.rlim_cur = limit.rlim_max;
+            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+        }
+    }
+}
+
+/// The signals the main thread waits for; every thread started later inherits the mask.
+pub struct Signals(libc::sigset_t);
+
+/// What a signal means.
+enum Signal {
+    /// SIGTERM or SIGINT.
+    Stop,
+    /// A thread has ended.
+    Fault,
+}
+
+impl Signals {
+    /// Masks them. Call it before any other thread exists.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn block() -> io::Result<Self> {
+        // SAFETY: an initialised set is passed to each call.
+        unsafe {
+            let mut set: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&mut set);
+            for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGUSR1] {
+                libc::sigaddset(&mut set, signal);
+            }
+            match libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut()) {
+                0 => Ok(Self(set)),
+                error => Err(io::Error::from_raw_os_error(error)),
+            }
+        }
+    }
+
+    /// Wakes [`Signals::wait`] from another thread.
+    fn reporter(&self) -> impl Fn() + Send + Clone + 'static {
+        || {
+            // SAFETY: a plain syscall on this process.
+            unsafe { libc::kill(libc::getpid(), libc::SIGUSR1) };
+        }
+    }
+
+    /// Waits for a signal, at most `limit`.
+    fn wait(&self, limit: Option<Duration>) -> io::Result<Option<Signal>> {
+        let deadline = limit.map(|limit| Instant::now() + limit);
+        loop {
+            let timeout = deadline.map(|deadline| {
+                let left = deadline.saturating_duration_since(Instant::now());
+                libc::timespec {
+                    tv_sec: left.as_secs() as libc::time_t,
+                    tv_nsec: left.subsec_nanos().into(),
+                }
+            });
+            let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+            // SAFETY: the set and the timeout live through the call.
+            match unsafe { libc::sigtimedwait(&self.0, std::ptr::null_mut(), timeout) } {
+                libc::SIGUSR1 => return Ok(Some(Signal::Fault)),
+                libc::SIGTERM | libc::SIGINT => return Ok(Some(Signal::Stop)),
+                _ => {
+                    let error = io::Error::last_os_error();
+                    match error.raw_os_error() {
+                        Some(libc::EAGAIN) => return Ok(None),
+                        Some(libc::EINTR) => {}
+                        _ => return Err(error),
+                    }
+                }
+            }
+        }
+    }
+}

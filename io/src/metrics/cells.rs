@@ -1,0 +1,309 @@
+//! What each shard counts.
+
+use std::sync::OnceLock;
+
+use smg_core::prompt::Endpoint;
+
+use crate::config::PolicyName;
+use crate::http::answer::ErrorCode;
+use crate::http::route::{METHOD_LABELS, Route};
+use crate::metrics::{Counter, Gauge, Histogram};
+
+/// Distinct `model` label values; later models count under `other`.
+pub const MODEL_LABELS: usize = 1024;
+/// Bounds of `smg_cache_aware_match_ratio`.
+pub const RATIO_BOUNDS: [f64; 11] = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0];
+/// Statuses told apart, 100 to 599.
+const STATUSES: usize = 500;
+
+/// Counts of all shards, and of the control core.
+pub struct SharedCells {
+    /// One per shard.
+    pub shards: Box<[ShardCells]>,
+}
+
+impl SharedCells {
+    /// Cells for `shards` shards with the given duration bounds in seconds.
+    pub fn new(shards: usize, duration_bounds: &[f64]) -> Self {
+        let bounds: std::sync::Arc<[f64]> = duration_bounds.into();
+        Self { shards: (0..shards).map(|_| ShardCells::new(bounds.clone())).collect() }
+    }
+}
+
+/// A decision of `cache_aware` as it is counted: which index, which branch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Decision {
+    /// Position in [`ShardCells::INDEXES`].
+    pub index: usize,
+    /// Position in [`ShardCells::BRANCHES`].
+    pub branch: usize,
+}
+
+/// Counts of one shard. Only its thread writes them.
+pub struct ShardCells {
+    duration_bounds: std::sync::Arc<[f64]>,
+    /// Requests read, per route and method.
+    pub requests: Box<[[Counter; METHOD_LABELS.len()]]>,
+    durations: Box<[[OnceLock<Histogram>; METHOD_LABELS.len()]]>,
+    responses: Box<[OnceLock<Box<[Counter]>>]>,
+    errors: Box<[OnceLock<Box<[Counter]>>]>,
+    /// Requests whose answer has not ended.
+    pub requests_active: Gauge,
+    /// Client connections open.
+    pub connections: Gauge,
+    /// Connections refused for want of a place.
+    pub connections_refused: Counter,
+    /// Connection tasks ended by a panic.
+    pub panics: Counter,
+    /// Answers of workers per attempt and status.
+    upstream_responses: Box<[Counter]>,
+    /// Requests sent again because a pooled connection had been closed.
+    pub upstream_send_retries: Counter,
+    /// Retries per endpoint.
+    pub retries: [Counter; Endpoint::ALL.len()],
+    /// Requests whose last attempt failed too.
+    pub retries_exhausted: [Counter; Endpoint::ALL.len()],
+    /// Failures towards workers.
+    pub worker_errors: [Counter; WorkerErrorKind::ALL.len()],
+    /// `cache_aware` decisions over a tree, per branch (positions of [`ShardCells::BRANCHES`]).
+    pub tree_branches: [Counter; Self::BRANCHES.len()],
+    /// All `cache_aware` decisions.
+    decisions: [[Counter; Self::BRANCHES.len()]; Self::INDEXES.len()],
+    match_ratio: Histogram,
+    /// Decisions made on load alone because the owner's mailbox was full.
+    pub owner_overloaded: Counter,
+    models: Box<[OnceLock<Box<ModelCells>>]>,
+}
+
+impl ShardCells {
+    /// Values of the `branch` label.
+    pub const BRANCHES: [&'static str; 8] = [
+        "tree_match",
+        "spill",
+        "expected_wait_fallback",
+        "first_healthy_fallback",
+        "kv_pressure_expected_wait",
+        "hash_hit",
+        "hash_spill",
+        "short_request",
+    ];
+    /// Branches that `smg_cache_aware_policy_branch_total` knows: the first four.
+    pub const TREE_BRANCHES: usize = 4;
+    /// Values of the `index` label.
+    pub const INDEXES: [&'static str; 4] = ["string", "token", "kv_event", "hash"];
+
+    fn new(duration_bounds: std::sync::Arc<[f64]>) -> Self {
+        fn table<T>(len: usize, cell: impl Fn() -> T) -> Box<[T]> {
+            (0..len).map(|_| cell()).collect()
+        }
+        Self {
+            duration_bounds,
+            requests: table(Route::COUNT, Default::default),
+            durations: table(Route::COUNT, Default::default),
+            responses: table(Route::COUNT, OnceLock::new),
+            errors: table(Route::COUNT, OnceLock::new),
+            requests_active: Gauge::default(),
+            connections: Gauge::default(),
+            connections_refused: Counter::default(),
+            panics: Counter::default(),
+            upstream_responses: table(STATUSES, Counter::default),
+            upstream_send_retries: Counter::default(),
+            retries: Default::default(),
+            retries_exhausted: Default::default(),
+            worker_errors: Default::default(),
+            tree_branches: Default::default(),
+            decisions: Default::default(),
+            match_ratio: Histogram::new(RATIO_BOUNDS.len()),
+            owner_overloaded: Counter::default(),
+            models: table(MODEL_LABELS + 1, OnceLock::new),
+        }
+    }
+
+    /// Counts an answer with `status`, relayed or (with `code`) the gateway's own.
+    pub fn response(&self, route: Route, status: u16, code: Option<ErrorCode>) {
+        match code {
+            Some(code) => table_of(&self.errors[route.index()], ErrorCode::ALL.len())
+                [code as usize]
+                .inc(),
+            None => {
+                if let Some(at) = status_index(status) {
+                    table_of(&self.responses[route.index()], STATUSES)[at].inc();
+                }
+            }
+        }
+    }
+
+    /// Counts one answer of a worker, whether or not it is relayed.
+    pub fn upstream_response(&self, status: u16) {
+        if let Some(at) = status_index(status) {
+            self.upstream_responses[at].inc();
+        }
+    }
+
+    /// Observes the time from the request's first byte to the answer's head, in seconds.
+    pub fn duration(&self, route: Route, method: usize, seconds: f64) {
+        self.durations[route.index()][method]
+            .get_or_init(|| Histogram::new(self.duration_bounds.len()))
+            .observe(&self.duration_bounds, seconds);
+    }
+
+    /// Counts a decision; one over a tree also counts its branch and match ratio.
+    pub fn decision(&self, decision: Decision, tree_ratio: Option<f64>) {
+        self.decisions[decision.index][decision.branch].inc();
+        if let Some(ratio) = tree_ratio {
+            self.tree_branches[decision.branch].inc();
+            self.match_ratio.observe(&RATIO_BOUNDS, ratio);
+        }
+    }
+
+    /// Cells of a model label.
+    pub fn model(&self, label: ModelLabel) -> &ModelCells {
+        self.models[label.0].get_or_init(|| Box::new(ModelCells::default()))
+    }
+
+    /// Observes the time to the head of a relayed answer, in seconds.
+    pub fn model_duration(&self, label: ModelLabel, endpoint: Endpoint, seconds: f64) {
+        self.model(label).durations[endpoint as usize]
+            .get_or_init(|| Histogram::new(self.duration_bounds.len()))
+            .observe(&self.duration_bounds, seconds);
+    }
+
+    /// Reads, for the exposition.
+    pub(super) fn read(&self) -> CellsView<'_> {
+        CellsView { cells: self }
+    }
+}
+
+/// Which `model` label a model counts under.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ModelLabel(usize);
+
+impl ModelLabel {
+    /// The label of the model with this dense id.
+    pub fn of(model: smg_core::fleet::ModelId) -> Self {
+        Self((model.0 as usize).min(MODEL_LABELS))
+    }
+
+    /// Position below [`MODEL_LABELS`] + 1; the last is `other`.
+    pub fn index(self) -> usize {
+        self.0
+    }
+}
+
+/// Counts of one shard for one model.
+#[derive(Default)]
+pub struct ModelCells {
+    /// Workers chosen, per policy.
+    pub selections: [Counter; PolicyName::ALL.len()],
+    /// Requests per endpoint: plain, streaming.
+    pub requests: [[Counter; 2]; Endpoint::ALL.len()],
+    /// Requests that ended in an error, per endpoint and kind.
+    pub errors: [[Counter; ErrorKind::ALL.len()]; Endpoint::ALL.len()],
+    durations: [OnceLock<Histogram>; Endpoint::ALL.len()],
+}
+
+/// `error_type` of `smg_router_request_errors_total`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ErrorKind {
+    NoWorkers,
+    Timeout,
+    BackendError,
+    ValidationError,
+    InternalError,
+}
+
+impl ErrorKind {
+    /// Every kind, in the order of the tables.
+    pub const ALL: [Self; 5] = [
+        Self::NoWorkers,
+        Self::Timeout,
+        Self::BackendError,
+        Self::ValidationError,
+        Self::InternalError,
+    ];
+
+    /// The label value.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::NoWorkers => "no_workers",
+            Self::Timeout => "timeout",
+            Self::BackendError => "backend_error",
+            Self::ValidationError => "validation_error",
+            Self::InternalError => "internal_error",
+        }
+    }
+}
+
+/// `error_type` of `smg_worker_errors_total`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WorkerErrorKind {
+    Connect,
+    Reset,
+    Protocol,
+    Timeout,
+}
+
+impl WorkerErrorKind {
+    /// Every kind, in the order of the tables.
+    pub const ALL: [Self; 4] = [Self::Connect, Self::Reset, Self::Protocol, Self::Timeout];
+
+    /// The label value.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Connect => "connect",
+            Self::Reset => "reset",
+            Self::Protocol => "protocol",
+            Self::Timeout => "timeout",
+        }
+    }
+}
+
+/// Read access to cells that only their shard may write.
+pub(super) struct CellsView<'a> {
+    cells: &'a ShardCells,
+}
+
+impl<'a> CellsView<'a> {
+    pub fn durations(&self, route: usize, method: usize) -> Option<&'a Histogram> {
+        self.cells.durations[route][method].get()
+    }
+
+    /// Answers per status, from 100.
+    pub fn responses(&self, route: usize) -> Option<&'a [Counter]> {
+        self.cells.responses[route].get().map(|table| &**table)
+    }
+
+    /// The gateway's own errors, in the order of [`ErrorCode::ALL`].
+    pub fn errors(&self, route: usize) -> Option<&'a [Counter]> {
+        self.cells.errors[route].get().map(|table| &**table)
+    }
+
+    /// Answers of workers per status, from 100.
+    pub fn upstream_responses(&self) -> &'a [Counter] {
+        &self.cells.upstream_responses
+    }
+
+    pub fn decisions(&self) -> &'a [[Counter; ShardCells::BRANCHES.len()]] {
+        &self.cells.decisions
+    }
+
+    pub fn match_ratio(&self) -> &'a Histogram {
+        &self.cells.match_ratio
+    }
+
+    pub fn model(&self, label: usize) -> Option<&'a ModelCells> {
+        self.cells.models[label].get().map(|cells| &**cells)
+    }
+
+    pub fn model_duration(&self, label: usize, endpoint: usize) -> Option<&'a Histogram> {
+        self.model(label)?.durations[endpoint].get()
+    }
+}
+
+fn table_of(cell: &OnceLock<Box<[Counter]>>, len: usize) -> &[Counter] {
+    cell.get_or_init(|| (0..len).map(|_| Counter::default()).collect())
+}
+
+fn status_index(status: u16) -> Option<usize> {
+    usize::from(status).checked_sub(100).filter(|&at| at < STATUSES)
+}

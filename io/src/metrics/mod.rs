@@ -1,0 +1,14 @@
+//! Counters of the data plane, and their exposition.
+//!
+//! Every shard counts in cells of its own ([`ShardCells`]); a scrape adds the shards up. Nothing on
+//! the hot path takes a lock or shares a written cache line with another shard.
+
+mod cell;
+mod cells;
+pub mod exposition;
+
+pub use cell::{Counter, Gauge, Histogram};
+pub use cells::{
+    Decision, ErrorKind, ModelCells, ModelLabel, SharedCells, ShardCells, WorkerErrorKind,
+};
+pub use exposition::{Family, Text};

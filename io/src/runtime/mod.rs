@@ -1,0 +1,7 @@
+//! What the gateway needs from the machine: CPUs, rings, mailboxes, clocks.
+
+pub mod clock;
+pub mod cpus;
+pub mod driver;
+pub mod guard;
+pub mod mailbox;

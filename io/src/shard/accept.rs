@@ -1,0 +1,76 @@
+//! Accepting client connections, and the task of each.
+
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
+use std::rc::Rc;
+use std::time::Duration;
+
+use monoio::io::AsyncWriteRent;
+use monoio::net::{TcpListener, TcpStream};
+use tracing::{error, warn};
+
+use super::Shard;
+use crate::http::answer::{self, ErrorAnswer, ErrorCode, Framing};
+use crate::http::connection::Connection;
+use crate::runtime::guard;
+
+/// After an accept that failed for want of descriptors or memory.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+/// Between two warnings about failed accepts.
+const WARN_EVERY: Duration = Duration::from_secs(5);
+
+/// Accepts until the listener is shut down.
+pub async fn run(shard: Rc<Shard>, listener: TcpListener) {
+    let per_shard = shard.shared.config.limits.max_connections.div_ceil(shard.shared.shards());
+    let mut last_warning = None::<std::time::Instant>;
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) if shard.closing() => drop(stream),
+            Ok((stream, peer)) => {
+                if shard.cells().connections.get() >= per_shard as i64 {
+                    shard.cells().connections_refused.inc();
+                    drop(monoio::spawn(refuse(stream)));
+                    continue;
+                }
+                drop(monoio::spawn(serve(shard.clone(), stream, peer)));
+            }
+            Err(_) if shard.closing() => return,
+            Err(error) => {
+                if last_warning.is_none_or(|at| at.elapsed() > WARN_EVERY) {
+                    last_warning = Some(std::time::Instant::now());
+                    warn!(target: "smg::http", %error,
+                        "cannot accept connections; raise the open-file limit (ulimit -n) if it is \
+                         exhausted");
+                }
+                monoio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn serve(shard: Rc<Shard>, stream: TcpStream, peer: SocketAddr) {
+    let (place, state) = shard.connections.borrow_mut().insert(stream.as_raw_fd());
+    shard.cells().connections.add(1);
+    let connection = Connection::new(shard.clone(), stream, peer, state);
+    if let Err(message) = guard::catch_panic(connection.run()).await {
+        shard.cells().panics.inc();
+        error!(target: "smg::http", %message, "a connection task panicked; its connection is closed");
+    }
+    shard.connections.borrow_mut().remove(place);
+    shard.cells().connections.add(-1);
+}
+
+/// Answers a connection that there is no place for, and closes it.
+async fn refuse(mut stream: TcpStream) {
+    let mut out = Vec::new();
+    let error = ErrorAnswer::new(
+        ErrorCode::ConnectionLimit,
+        "the gateway has no room for another connection; retry later or raise --max-connections",
+    )
+    .retry_after(1);
+    let framing =
+        Framing { request_id: b"", close: true, head_only: false, http10_client: false };
+    answer::write_error(&mut out, &error, false, framing);
+    // The client may be gone already.
+    let _ = stream.write(out).await;
+}

@@ -1,0 +1,138 @@
+//! A shard: one pinned thread that accepts, reads, routes and relays, and owns the indexes of its
+//! models.
+
+mod accept;
+mod mailbox;
+mod routing;
+mod start;
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use smg_core::fleet::WorkerId;
+use smg_core::policy::PolicyState;
+use smg_core::prompt::Extractor;
+use smg_core::retry::{RetryBudget, RetryConfig};
+use smg_core::rng::Rng;
+
+use crate::http::pool::Pools;
+use crate::metrics::ShardCells;
+use crate::owner::Owner;
+use crate::runtime::clock;
+use crate::shared::Shared;
+
+pub use routing::{OWNER_PATIENCE, Step, Waiting};
+pub use start::{ShardStart, start};
+
+/// State of one shard. Only its thread has it.
+pub struct Shard {
+    /// Position of the shard.
+    pub index: usize,
+    /// Shared by all threads.
+    pub shared: Arc<Shared>,
+    /// Idle connections to workers.
+    pub pools: RefCell<Pools>,
+    /// Indexes of the models this shard owns.
+    pub owner: RefCell<Owner>,
+    /// Scratch space for reading prompts.
+    pub extractor: RefCell<Extractor>,
+    /// Scratch space for `x-smg-routing-tokens`.
+    pub tokens: RefCell<Vec<u32>>,
+    /// Scratch space of policies that decide here.
+    pub policy: RefCell<PolicyState>,
+    /// Scratch space for the eligible workers of a decision.
+    pub workers: RefCell<Vec<WorkerId>>,
+    /// Retries this shard may still make.
+    pub retry_budget: RefCell<RetryBudget>,
+    /// Settings of retries.
+    pub retry_config: RetryConfig,
+    /// Tie-breaks, jitter and request ids.
+    pub rng: RefCell<Rng>,
+    /// Requests that wait for another shard's decision.
+    pub waiting: RefCell<Waiting>,
+    /// Open client connections.
+    pub connections: RefCell<Connections>,
+    closing: Cell<bool>,
+}
+
+impl Shard {
+    /// Shard `index` of `shared`.
+    pub fn new(index: usize, shared: Arc<Shared>, retry_budget: RetryBudget) -> Rc<Self> {
+        let idle = shared.config.limits.upstream_pool_idle_timeout_secs;
+        let idle = (idle > 0).then(|| Duration::from_secs(idle));
+        Rc::new(Self {
+            index,
+            pools: RefCell::new(Pools::new(idle)),
+            owner: RefCell::new(Owner::new(&shared.config)),
+            extractor: RefCell::new(Extractor::new()),
+            tokens: RefCell::default(),
+            policy: RefCell::default(),
+            workers: RefCell::default(),
+            retry_budget: RefCell::new(retry_budget),
+            retry_config: crate::policies::retry_config(&shared.config),
+            rng: RefCell::new(Rng::new(clock::seed())),
+            waiting: RefCell::default(),
+            connections: RefCell::default(),
+            closing: Cell::new(false),
+            shared,
+        })
+    }
+
+    /// This shard's counters.
+    pub fn cells(&self) -> &ShardCells {
+        &self.shared.cells.shards[self.index]
+    }
+
+    /// Whether connections are to end after the answer under way.
+    pub fn closing(&self) -> bool {
+        self.closing.get()
+    }
+}
+
+/// The open client connections of a shard, so that idle ones can be ended at shutdown.
+#[derive(Default)]
+pub struct Connections {
+    entries: Vec<Option<Rc<ConnectionState>>>,
+    free: Vec<usize>,
+}
+
+/// What is known about an open client connection from outside its task.
+#[derive(Debug)]
+pub struct ConnectionState {
+    fd: std::os::fd::RawFd,
+    /// No request is under way.
+    pub idle: Cell<bool>,
+}
+
+impl Connections {
+    /// Notes a connection; the position to give back to [`Connections::remove`].
+    pub fn insert(&mut self, fd: std::os::fd::RawFd) -> (usize, Rc<ConnectionState>) {
+        let state = Rc::new(ConnectionState { fd, idle: Cell::new(true) });
+        let at = match self.free.pop() {
+            Some(at) => {
+                self.entries[at] = Some(state.clone());
+                at
+            }
+            None => {
+                self.entries.push(Some(state.clone()));
+                self.entries.len() - 1
+            }
+        };
+        (at, state)
+    }
+
+    /// Forgets a connection whose descriptor is about to close.
+    pub fn remove(&mut self, at: usize) {
+        self.entries[at] = None;
+        self.free.push(at);
+    }
+
+    /// Ends every connection that has no request under way.
+    pub fn end_idle(&self) {
+        for state in self.entries.iter().flatten().filter(|state| state.idle.get()) {
+            crate::http::transport::shutdown(state.fd);
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Starts a shard: its thread, its pin, its ring, its tasks.
+
+use std::io;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use smg_core::retry::RetryBudget;
+use tracing::{info, warn};
+
+use super::{Shard, accept, mailbox};
+use crate::runtime::driver::{self, DriverError};
+use crate::runtime::{cpus, guard};
+use crate::shared::Shared;
+
+/// Between two looks at idle connections to workers.
+const POOL_SWEEP: Duration = Duration::from_secs(1);
+
+/// What a shard is started with.
+pub struct ShardStart {
+    /// Its position.
+    pub index: usize,
+    /// The CPU it is pinned to.
+    pub cpu: usize,
+    /// Shared state.
+    pub shared: Arc<Shared>,
+    /// Its own listening socket.
+    pub listener: TcpListener,
+    /// Its part of the retry budget.
+    pub retry_budget: RetryBudget,
+}
+
+/// Starts the thread. Whether its ring could be made is reported to `started`; its end, which comes
+/// only with a fault, to `ended`.
+///
+/// # Errors
+/// When the thread cannot be started.
+pub fn start(
+    shard: ShardStart,
+    started: impl FnOnce(Result<(), DriverError>) + Send + 'static,
+    ended: impl FnOnce(&str) + Send + 'static,
+) -> io::Result<JoinHandle<()>> {
+    let name = format!("smg-shard-{}", shard.index);
+    std::thread::Builder::new().name(name).spawn(move || {
+        if let Err(error) = cpus::pin(&[shard.cpu]) {
+            warn!(target: "smg::runtime", shard = shard.index, cpu = shard.cpu, %error,
+                "cannot pin the shard");
+        }
+        let (mut runtime, report) = match driver::build(shard.shared.config.runtime.io_driver) {
+            Ok(built) => built,
+            Err(error) => return started(Err(error)),
+        };
+        let ring = format!("shard-{}", shard.index);
+        info!(target: "smg::runtime", ring, cpu = shard.cpu, driver = report.driver,
+            reason = %report.reason, "I/O driver");
+        shard.shared.report_driver(&ring, report);
+        let outcome = runtime.block_on(guard::catch_panic(run(shard, started)));
+        let why = match outcome {
+            Ok(Ok(())) => "its tasks ended".to_owned(),
+            Ok(Err(error)) => error.to_string(),
+            Err(panic) => panic,
+        };
+        ended(&why);
+    })
+}
+
+async fn run(
+    start: ShardStart,
+    started: impl FnOnce(Result<(), DriverError>),
+) -> io::Result<()> {
+    start.listener.set_nonblocking(true)?;
+    let listener = monoio::net::TcpListener::from_std(start.listener)?;
+    let shard = Shard::new(start.index, start.shared, start.retry_budget);
+    let sweeper = shard.clone();
+    drop(monoio::spawn(async move {
+        loop {
+            monoio::time::sleep(POOL_SWEEP).await;
+            sweeper.pools.borrow_mut().sweep();
+        }
+    }));
+    let acceptor = shard.clone();
+    drop(monoio::spawn(async move { accept::run(acceptor, listener).await }));
+    started(Ok(()));
+    mailbox::run(shard).await
+}

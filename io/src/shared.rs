@@ -1,0 +1,117 @@
+//! What all threads of the gateway share: the configuration, the published epochs, the exact counts
+//! and the mailboxes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use arc_swap::ArcSwap;
+use smg_core::breaker::Breakers;
+use smg_core::fleet::InFlight;
+use smg_core::policy::Loads;
+use smg_core::policy::rotation::RoundRobin;
+
+use crate::config::Config;
+use crate::control::Command;
+use crate::fleet::Fleet;
+use crate::messages::Message;
+use crate::metrics::SharedCells;
+use crate::runtime::driver::DriverReport;
+use crate::runtime::mailbox::Mesh;
+
+/// Shared by every thread; cheap to reach, written only through its own parts.
+pub struct Shared {
+    /// Checked once, never changed.
+    pub config: Config,
+    /// The fleet epoch.
+    pub fleet: ArcSwap<Fleet>,
+    /// The load-report epoch.
+    pub loads: ArcSwap<Loads>,
+    /// Exact in-flight counts.
+    pub in_flight: InFlight,
+    /// Circuit breakers.
+    pub breakers: Breakers,
+    /// Counters per shard.
+    pub cells: SharedCells,
+    /// Mailboxes of the shards; the control core is sender [`Shared::control_sender`].
+    pub mesh: Arc<Mesh<Message>>,
+    /// Commands to the control core.
+    pub control: async_channel::Sender<Command>,
+    /// Which driver each ring runs on, filled in as they start.
+    pub drivers: ArcSwap<Vec<(String, DriverReport)>>,
+    /// Turns of `round_robin`, exact over all shards.
+    pub round_robin: RoundRobin,
+    phase: AtomicU8,
+}
+
+/// Where the process is between start and exit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// Serving.
+    Running = 0,
+    /// Readiness answers 503; everything else as before.
+    Settling = 1,
+    /// No new connections; requests in flight finish.
+    Closing = 2,
+}
+
+impl Shared {
+    /// Assembles the shared state; `shards` is their number.
+    pub fn new(
+        config: Config,
+        shards: usize,
+        control: async_channel::Sender<Command>,
+    ) -> std::io::Result<Self> {
+        Ok(Self {
+            cells: SharedCells::new(shards, &config.prometheus.duration_buckets),
+            breakers: Breakers::new(crate::policies::breaker_config(&config)),
+            config,
+            fleet: ArcSwap::default(),
+            loads: ArcSwap::default(),
+            in_flight: InFlight::default(),
+            mesh: Mesh::new(shards, shards + 1)?,
+            control,
+            drivers: ArcSwap::default(),
+            round_robin: RoundRobin::default(),
+            phase: AtomicU8::new(0),
+        })
+    }
+
+    /// The sender position of the control core in the mesh.
+    pub fn control_sender(&self) -> usize {
+        self.cells.shards.len()
+    }
+
+    /// Number of shards.
+    pub fn shards(&self) -> usize {
+        self.cells.shards.len()
+    }
+
+    /// Where the process is.
+    pub fn phase(&self) -> Phase {
+        match self.phase.load(Ordering::Acquire) {
+            0 => Phase::Running,
+            1 => Phase::Settling,
+            _ => Phase::Closing,
+        }
+    }
+
+    /// Moves on; never back.
+    pub fn enter(&self, phase: Phase) {
+        self.phase.fetch_max(phase as u8, Ordering::AcqRel);
+    }
+
+    /// Requests whose answer has not ended, over all shards.
+    pub fn requests_active(&self) -> i64 {
+        self.cells.shards.iter().map(|cells| cells.requests_active.get()).sum()
+    }
+
+    /// Notes the driver of a ring.
+    pub fn report_driver(&self, ring: &str, report: DriverReport) {
+        self.drivers.rcu(|drivers| {
+            let mut drivers = Vec::clone(drivers);
+            drivers.retain(|(name, _)| name != ring);
+            drivers.push((ring.to_owned(), report.clone()));
+            drivers
+        });
+    }
+}
