@@ -62,8 +62,8 @@ pub struct Extractor {
 /// JSON parsers of the engines stop at about the same depth.
 pub const MAX_DEPTH: usize = 1024;
 
-/// A buffer larger than this is freed after the request that needed it, so that one huge request
-/// does not pin memory.
+/// A buffer larger than this is freed after the request that needed it (those that the [`Prompt`]
+/// borrows, when the next one begins), so that one huge request does not pin memory.
 pub const MAX_KEPT_BYTES: usize = 1 << 20;
 
 /// Bodies above this size are pruned to their routing fields before they are parsed. The parser
