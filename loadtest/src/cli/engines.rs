@@ -90,7 +90,8 @@ struct Instant {
     #[arg(long, value_name = "BYTES", default_value_t = 600, requires = "instant")]
     answer_bytes: usize,
 
-    /// Events of a stream (for requests that say "stream": true in their first 512 bytes)
+    /// Events of a stream (for requests that say "stream": true in the first or last 512 bytes of
+    /// their body)
     #[arg(long, value_name = "N", default_value_t = 200, requires = "instant",
           value_parser = clap::value_parser!(u32).range(1..))]
     events: u32,

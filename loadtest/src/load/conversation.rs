@@ -55,7 +55,7 @@ pub fn run_conversations(
 
 async fn run_async(options: &ConversationOptions, observer: &mut impl Observer) -> Report {
     let ConversationOptions { target, timeout, warmup, duration, .. } = options;
-    let session = Session::new(target.clone(), *timeout, *warmup, *duration);
+    let session = Session::new(target.clone(), true, *timeout, *warmup, *duration);
     let mut rng = Rng::new(options.seed);
     let systems: Vec<String> = (0..options.system_prompts.max(1))
         .map(|_| prose(&mut rng, options.system_prompt_chars))

@@ -30,7 +30,8 @@ pub enum ErrorClass {
     Unavailable,
     /// Another 5xx, or a status no inference request should get.
     Server,
-    /// A stream that carries an error event, or ends without `[DONE]`.
+    /// A stream that carries an error event or ends without `[DONE]`, or no stream where one was
+    /// asked for.
     Stream,
 }
 
@@ -205,9 +206,12 @@ impl<'a> AnswerMeter<'a> {
         }
     }
 
-    /// Whether a stream ended as it should; true for other answers.
-    pub fn is_complete(&self) -> bool {
-        !self.event_stream || !self.saw_error_event && memmem::find(&self.tail, b"[DONE]").is_some()
+    /// Whether a stream ended as it should, if the answer is one.
+    pub fn is_complete(&self, expects_stream: bool) -> bool {
+        match self.event_stream {
+            true => !self.saw_error_event && memmem::find(&self.tail, b"[DONE]").is_some(),
+            false => !expects_stream,
+        }
     }
 
     fn on_events(&mut self, data: &[u8], at: Nanos) {
@@ -318,7 +322,7 @@ mod tests {
                 "NE]\n\n",
             ],
         );
-        assert!(meter.is_complete());
+        assert!(meter.is_complete(true));
         assert_eq!(meter.first_data_at, Some(1_000));
         let recorder = recorder.borrow();
         assert_eq!(recorder.events_in_window, 3);
@@ -330,9 +334,11 @@ mod tests {
     #[test]
     fn a_stream_that_breaks_off_or_reports_an_error_is_incomplete() {
         let recorder = RefCell::new(Recorder::new((0, 10_000)));
-        assert!(!streamed(&recorder, &["data: {}\n\n"]).is_complete());
+        assert!(!streamed(&recorder, &["data: {}\n\n"]).is_complete(true));
         let error = ["event: error\ndata: {}\n\n", "data: [DONE]\n\n"];
-        assert!(!streamed(&recorder, &error).is_complete());
+        assert!(!streamed(&recorder, &error).is_complete(true));
+        let whole = AnswerMeter::new(&recorder, false);
+        assert!(whole.is_complete(false) && !whole.is_complete(true));
     }
 
     #[test]

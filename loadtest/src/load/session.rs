@@ -50,6 +50,8 @@ const SWEEP_INTERVAL: Duration = Duration::from_millis(25);
 pub(super) struct Session {
     target: Target,
     timeout: Nanos,
+    /// An answer that is no stream is a failure.
+    expects_stream: bool,
     recorder: RefCell<Recorder>,
     watchdog: Watchdog,
     start: Nanos,
@@ -72,6 +74,7 @@ impl Session {
     /// A session that starts now.
     pub fn new(
         target: Target,
+        expects_stream: bool,
         timeout: Duration,
         warmup: Duration,
         duration: Duration,
@@ -82,6 +85,7 @@ impl Session {
         Rc::new(Self {
             target,
             timeout: nanos(timeout),
+            expects_stream,
             recorder: RefCell::new(Recorder::new((measure_from, end))),
             watchdog: Watchdog::default(),
             start,
@@ -203,7 +207,7 @@ impl Session {
         let verdict = match outcome {
             Err(failure) => Some(failure.class),
             Ok(received) => match ErrorClass::of_status(received.status) {
-                None if !meter.is_complete() => Some(ErrorClass::Stream),
+                None if !meter.is_complete(self.expects_stream) => Some(ErrorClass::Stream),
                 class => class,
             },
         };

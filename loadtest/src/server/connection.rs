@@ -16,7 +16,7 @@ use smg_core::http1::{
 use super::answer::Answer;
 use super::endpoint::{Endpoint, Kind};
 use super::host::{Host, Ready, Ticket};
-use super::instant::Instant;
+use super::instant::{Instant, LOOK_BYTES};
 use super::reader::Reader;
 use super::request::{Api, BadRequest, Generation};
 use super::routes::{self, Reply};
@@ -153,17 +153,9 @@ impl Connection {
     ) -> Result<bool, Closed> {
         let endpoint = self.endpoint.clone();
         let _open = OpenRequest::new(&endpoint.stats);
-        let stream = if let BodyLength::Fixed(length) = head.body {
-            while self.reader.buf.len() < head.len + Instant::look_ahead(length) {
-                self.fill().await?;
-            }
-            let stream = Instant::asks_for_stream(&self.reader.buf[head.len..]);
-            if !self.reader.skip(head.len as u64 + length).await {
-                return Err(Closed);
-            }
-            stream
-        } else {
-            Instant::asks_for_stream(&self.read_body(head).await?)
+        let stream = match head.body {
+            BodyLength::Fixed(length) => self.skip_body(head.len, length).await?,
+            _ => Instant::asks_for_stream(&self.read_body(head).await?),
         };
         if !stream {
             self.write(instant.whole.clone()).await?;
@@ -185,6 +177,31 @@ impl Connection {
         self.out.extend_from_slice(&instant.stream_end);
         self.flush().await?;
         Ok(head.keep_alive)
+    }
+
+    /// Takes a head and its body off the stream and says whether either end of the body asks for
+    /// a stream. The middle of a long body is never kept.
+    async fn skip_body(&mut self, head_len: usize, length: u64) -> Result<bool, Closed> {
+        // Both fit: they are bounded by the look-ahead and by the 64 KiB of a head.
+        let start = head_len + length.min(LOOK_BYTES) as usize;
+        while self.reader.buf.len() < start {
+            self.fill().await?;
+        }
+        let mut stream = Instant::asks_for_stream(&self.reader.buf[head_len..start]);
+        let end = length.min(LOOK_BYTES) as usize;
+        if length > LOOK_BYTES {
+            if !self.reader.skip(head_len as u64 + length - LOOK_BYTES).await {
+                return Err(Closed);
+            }
+            while self.reader.buf.len() < end {
+                self.fill().await?;
+            }
+            stream |= Instant::asks_for_stream(&self.reader.buf[..end]);
+            self.reader.buf.drain(..end);
+        } else {
+            self.reader.buf.drain(..start);
+        }
+        Ok(stream)
     }
 
     async fn generate(

@@ -45,8 +45,9 @@ pub(super) struct Instant {
     pub stream_end: Bytes,
 }
 
-/// A stream is asked for within this much of the body or not at all.
-const LOOK_AHEAD_BYTES: usize = 512;
+/// A stream is asked for within this much of either end of the body or not at all. (Some gateways
+/// write the body anew with its fields in another order.)
+pub(super) const LOOK_BYTES: u64 = 512;
 
 /// Digits of the largest timestamp; shorter ones are padded with spaces in front, so that the
 /// event stays JSON of constant size.
@@ -88,16 +89,10 @@ impl Instant {
         }
     }
 
-    /// Whether this beginning of a body asks for a stream.
-    pub fn asks_for_stream(body: &[u8]) -> bool {
-        let head = &body[..body.len().min(LOOK_AHEAD_BYTES)];
-        let Some(at) = memmem::find(head, b"\"stream\":") else { return false };
-        head[at + 9..].trim_ascii_start().starts_with(b"true")
-    }
-
-    /// Bytes of the body that must have arrived before [`Instant::asks_for_stream`] is asked.
-    pub fn look_ahead(body_bytes: u64) -> usize {
-        body_bytes.min(LOOK_AHEAD_BYTES as u64) as usize
+    /// Whether this part of a body asks for a stream.
+    pub fn asks_for_stream(part: &[u8]) -> bool {
+        let Some(at) = memmem::find(part, b"\"stream\":") else { return false };
+        part[at + 9..].trim_ascii_start().starts_with(b"true")
     }
 
     /// Appends one event stamped with this time.
@@ -150,12 +145,10 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_is_recognised_near_the_start_of_the_body() {
+    fn a_stream_is_recognised_by_its_field() {
         assert!(Instant::asks_for_stream(br#"{"model":"m","stream": true,"#));
         assert!(Instant::asks_for_stream(br#"{"stream":true}"#));
         assert!(!Instant::asks_for_stream(br#"{"stream":false}"#));
         assert!(!Instant::asks_for_stream(br#"{"model":"m"}"#));
-        assert_eq!(Instant::look_ahead(100), 100);
-        assert_eq!(Instant::look_ahead(100_000), 512);
     }
 }
