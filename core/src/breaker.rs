@@ -10,7 +10,7 @@
 //! failed one. Requests sent before the breaker opened have no say once it has.
 //!
 //! A busy worker (429, 503) is healthy: it is only left alone for its `Retry-After`
-//! ([`Breakers::skip_until`]), whatever the breaker says and even when breakers are disabled.
+//! ([`Breakers::skip_for`]), whatever the breaker says and even when breakers are disabled.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -167,12 +167,18 @@ impl Breakers {
     /// dispatch.
     #[inline]
     pub fn allows(&self, worker: WorkerId, now_ms: u64) -> bool {
-        let word = Word(self.0.words[worker.slot as usize].load(Ordering::Acquire));
-        !word.needs_a_closer_look() || self.allows_guarded(worker, word, now_ms)
+        self.reader().allows(worker, now_ms)
+    }
+
+    /// The table resolved once, for scans.
+    #[inline]
+    pub(crate) fn reader(&self) -> Reader<'_> {
+        Reader { words: &self.0.words, breakers: self }
     }
 
     #[cold]
-    fn allows_guarded(&self, worker: WorkerId, word: Word, now_ms: u64) -> bool {
+    fn allows_guarded(&self, worker: WorkerId, now_ms: u64) -> bool {
+        let word = Word(self.word_of(worker));
         let slot = &self.0.slots[worker.slot as usize];
         if word.skipped() && now_ms < slot.skip_until_ms.load(Ordering::Acquire) {
             return false;
@@ -358,6 +364,24 @@ impl Slot {
         let Some(times) = self.failures_ms.get() else { return true };
         let oldest = (run % config.failure_threshold) as usize;
         now_ms.saturating_sub(times[oldest].load(Ordering::Acquire)) <= config.window_ms
+    }
+}
+
+/// [`Breakers`] for a scan over many workers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reader<'a> {
+    words: &'a [AtomicU64],
+    breakers: &'a Breakers,
+}
+
+impl Reader<'_> {
+    /// [`Breakers::allows`].
+    #[inline]
+    pub(crate) fn allows(&self, worker: WorkerId, now_ms: u64) -> bool {
+        // Relaxed: an acquire would make the scan reload everything else after each worker. Only a
+        // word that points to the slot's other fields orders anything.
+        let word = Word(self.words[worker.slot as usize].load(Ordering::Relaxed));
+        !word.needs_a_closer_look() || self.breakers.allows_guarded(worker, now_ms)
     }
 }
 

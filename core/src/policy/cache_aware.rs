@@ -14,7 +14,7 @@
 
 use crate::fleet::WorkerId;
 use crate::policy::candidates::{Candidates, Eligible, NoWorker};
-use crate::policy::expected_wait::{Scored, Scorer, Ties};
+use crate::policy::expected_wait::{Scored, Scorer};
 use crate::policy::kv_pressure::KvPressure;
 use crate::policy::ranking::{Ranking, RequestBlocks};
 use crate::policy::spill_gate::{SpillGate, SpillMargins};
@@ -26,6 +26,9 @@ mod tests;
 
 /// Characters that count as one token where text is put in relation to blocks of tokens.
 pub const CHARS_PER_TOKEN: u64 = 4;
+
+/// `cache_aware` scores with the built-in constants, whatever `least_load` is told.
+const SCORER: Scorer = Scorer::DEFAULT;
 
 /// Settings of one model's `cache_aware` policy.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -254,40 +257,34 @@ impl<'a> Decision<'a> {
     /// are not hot; no candidates: among eligible workers. Somebody is always at or below the mean,
     /// so the last resort is for counts that move while they are read.
     fn through_the_gate(&mut self, margins: SpillMargins) -> Result<Scored, NoWorker> {
-        let PolicyState { scored, ties, .. } = &mut *self.state;
+        let PolicyState { scored, workers, .. } = &mut *self.state;
         if scored.is_empty() {
             return self.anybody();
         }
+        workers.clear();
+        workers.extend(scored.iter().map(|candidate| candidate.worker));
         let mut gate = SpillGate::new(self.eligible, margins);
-        let cool = scored.iter().map(|c| c.worker).filter(|&worker| !gate.is_hot(worker));
-        if let Some(picked) = pick(&self.eligible, cool, ties, self.rng) {
-            return Ok(picked);
+        let fleet = self.eligible.candidates().ready;
+        for set in [workers.as_slice(), fleet] {
+            let cool = |worker| !gate.is_hot(worker);
+            if let Some(picked) = SCORER.pick(&self.eligible, set, cool, self.rng) {
+                return Ok(picked);
+            }
         }
-        let cool = self.eligible.iter().filter(|&worker| !gate.is_hot(worker));
-        match pick(&self.eligible, cool, ties, self.rng) {
-            Some(picked) => Ok(picked),
-            None => self.anybody(),
-        }
+        self.anybody()
     }
 
     /// Lowest expected wait among all eligible workers.
     fn anybody(&mut self) -> Result<Scored, NoWorker> {
-        pick(&self.eligible, self.eligible.iter(), &mut self.state.ties, self.rng)
-            .ok_or_else(|| self.eligible.candidates().why_none())
+        let candidates = self.eligible.candidates();
+        SCORER
+            .pick_any(&self.eligible, &mut self.state.floor, self.rng)
+            .ok_or_else(|| candidates.why_none())
     }
 
     fn credited(&self, picked: Scored, branch: Branch, request_tokens: Option<u32>) -> Choice {
         let loads = self.eligible.candidates().loads;
-        Scorer::DEFAULT.credit(loads, picked.worker, request_tokens);
+        SCORER.credit(loads, picked.worker, request_tokens);
         Choice { worker: picked.worker, branch, score: Some(picked.score) }
     }
-}
-
-fn pick(
-    eligible: &Eligible<'_>,
-    set: impl Iterator<Item = WorkerId>,
-    ties: &mut Ties,
-    rng: &mut Rng,
-) -> Option<Scored> {
-    Scorer::DEFAULT.pick(eligible, set, ties, rng)
 }

@@ -1,6 +1,6 @@
 //! The fleet as one decision sees it, and who of it may be chosen.
 
-use crate::breaker::Breakers;
+use crate::breaker::{self, Breakers};
 use crate::fleet::{InFlight, WorkerId};
 use crate::policy::loads::Loads;
 
@@ -41,19 +41,23 @@ impl<'a> Candidates<'a> {
     /// Settles, once per decision, whether workers already tried count: they do only when no other
     /// worker is eligible.
     pub fn eligible(self) -> Eligible<'a> {
-        let lifted = !self.excluded.is_empty() && !self.any_untried();
-        Eligible { all: self, lifted }
+        let strict = self.except(self.excluded);
+        if self.excluded.is_empty() || strict.iter().next().is_some() {
+            strict
+        } else {
+            self.except(&[])
+        }
     }
 
     /// The workers that may be chosen, those already tried for this request included.
     pub fn ignoring_tried(self) -> Eligible<'a> {
-        Eligible { all: self, lifted: true }
+        self.except(&[])
     }
 
     /// Whether somebody may be chosen who was not tried for this request: if not, a retry can only
     /// go back to a worker that failed.
-    pub fn any_untried(&self) -> bool {
-        self.ready.iter().any(|&worker| self.available(worker) && !self.excluded.contains(&worker))
+    pub fn any_untried(self) -> bool {
+        self.except(self.excluded).iter().next().is_some()
     }
 
     /// Why [`Candidates::eligible`] is empty.
@@ -65,10 +69,8 @@ impl<'a> Candidates<'a> {
         }
     }
 
-    /// Breaker and overload protection allow a ready worker.
-    #[inline]
-    fn available(&self, worker: WorkerId) -> bool {
-        self.breakers.allows(worker, self.now_ms) && !self.loads.overloaded(worker)
+    fn except(self, tried: &'a [WorkerId]) -> Eligible<'a> {
+        Eligible { breakers: self.breakers.reader(), tried, all: self }
     }
 }
 
@@ -76,19 +78,25 @@ impl<'a> Candidates<'a> {
 #[derive(Debug, Clone, Copy)]
 pub struct Eligible<'a> {
     all: Candidates<'a>,
-    /// Nobody but workers already tried is left, so those are eligible again.
-    lifted: bool,
+    breakers: breaker::Reader<'a>,
+    /// Workers already tried, unless nobody else is left.
+    tried: &'a [WorkerId],
 }
 
 impl<'a> Eligible<'a> {
     /// Whether `worker`, which must be one of `ready`, may be chosen.
     #[inline]
     pub fn allows(&self, worker: WorkerId) -> bool {
-        self.all.available(worker) && (self.lifted || !self.all.excluded.contains(&worker))
+        self.allows_silent(worker) && !self.all.loads.overloaded(worker)
+    }
+
+    /// [`Eligible::allows`] for a worker that no report can veto.
+    #[inline]
+    pub(crate) fn allows_silent(&self, worker: WorkerId) -> bool {
+        self.breakers.allows(worker, self.all.now_ms) && !self.tried.contains(&worker)
     }
 
     /// The eligible workers, in order of registration.
-    #[inline]
     pub fn iter(self) -> impl Iterator<Item = WorkerId> + 'a {
         self.all.ready.iter().copied().filter(move |&worker| self.allows(worker))
     }
@@ -101,9 +109,13 @@ impl<'a> Eligible<'a> {
 
     /// Mean number of requests in flight over the eligible workers, 0 without any.
     pub fn mean_in_flight(self) -> f64 {
-        let (count, sum) = self.iter().fold((0u64, 0u64), |(count, sum), worker| {
-            (count + 1, sum + u64::from(self.in_flight(worker)))
-        });
+        let (mut count, mut sum) = (0u64, 0u64);
+        for &worker in self.all.ready {
+            if self.allows(worker) {
+                count += 1;
+                sum += u64::from(self.in_flight(worker));
+            }
+        }
         if count == 0 { 0.0 } else { sum as f64 / count as f64 }
     }
 

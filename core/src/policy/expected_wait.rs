@@ -16,6 +16,15 @@ use crate::policy::candidates::Eligible;
 use crate::policy::loads::{Loads, WorkerLoad};
 use crate::rng::Rng;
 
+use least::{Least, TIE};
+
+mod least;
+#[cfg(test)]
+mod tests;
+
+/// KV usage is clamped to this before `k / (1 − k)`.
+pub const MAX_KV_USAGE: f64 = 0.999;
+
 /// Constants of the scorer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Scorer {
@@ -27,16 +36,6 @@ pub struct Scorer {
     pub default_throughput: f64,
     /// Workers with this many requests waiting, reported or sent since, are passed over; 0 is off.
     pub max_waiting_requests: u32,
-}
-
-impl Scorer {
-    /// The built-in constants, which `cache_aware` and `power_of_two` always use.
-    pub const DEFAULT: Self = Self {
-        kv_weight_secs: 0.15,
-        mean_prefill_tokens: 1024,
-        default_throughput: 2000.0,
-        max_waiting_requests: 0,
-    };
 }
 
 impl Default for Scorer {
@@ -53,36 +52,44 @@ pub struct Scored {
     pub score: f64,
 }
 
-/// Scratch space: the workers that tie for the best score so far.
-#[derive(Debug, Default)]
-pub struct Ties {
-    reporting: Vec<WorkerId>,
-    silent: Vec<WorkerId>,
-}
-
 impl Scorer {
-    /// The best of `set`, all of whom are eligible. `None` when the set is empty or everybody in it
-    /// is at the waiting cap.
+    /// The built-in constants, which `cache_aware` and `power_of_two` always use.
+    pub const DEFAULT: Self = Self {
+        kv_weight_secs: 0.15,
+        mean_prefill_tokens: 1024,
+        default_throughput: 2000.0,
+        max_waiting_requests: 0,
+    };
+
+    /// The best of those in `set` that are eligible and that `also` accepts. `None` when nobody is,
+    /// or everybody is at the waiting cap.
     pub fn pick(
         &self,
         eligible: &Eligible<'_>,
-        set: impl Iterator<Item = WorkerId>,
-        ties: &mut Ties,
+        set: &[WorkerId],
+        also: impl FnMut(WorkerId) -> bool,
         rng: &mut Rng,
     ) -> Option<Scored> {
-        let loads = eligible.candidates().loads;
-        let mut best = Best::new(ties);
-        for worker in set {
-            match loads.with_credit(worker) {
-                Some((load, credited)) => {
-                    if !self.at_cap(loads, worker, load) {
-                        best.reporting(worker, self.score(load, credited), load.throughput);
-                    }
-                }
-                None => best.silent(worker, eligible.in_flight(worker)),
-            }
+        self.scan(eligible, set, also, rng).0
+    }
+
+    /// The best of all eligible workers. Where idle workers or equal scores are common it takes one
+    /// after a few draws, with the same chances as a scan would; else it is that scan.
+    pub fn pick_any(
+        &self,
+        eligible: &Eligible<'_>,
+        floor: &mut Floor,
+        rng: &mut Rng,
+    ) -> Option<Scored> {
+        let ready = eligible.candidates().ready;
+        if ready.len() > 4 * Floor::DRAWS
+            && let Some(lucky) = self.try_luck(eligible, floor, rng)
+        {
+            return Some(lucky);
         }
-        best.draw(self, rng)
+        let (picked, lowest) = self.scan(eligible, ready, |_| true, rng);
+        floor.note(eligible, self, lowest);
+        picked
     }
 
     /// Credits the chosen worker; `tokens` if the request's token IDs are known.
@@ -91,135 +98,190 @@ impl Scorer {
     }
 
     /// Expected wait of a worker with a report, in seconds.
-    #[inline]
     pub fn score(&self, load: &WorkerLoad, credited_tokens: u32) -> f64 {
         let queued = if load.uncached_tokens > 0.0 {
             load.uncached_tokens
         } else {
             f64::from(load.waiting_requests) * f64::from(self.mean_prefill_tokens)
         };
-        let throughput =
-            if load.throughput > 0.0 { load.throughput } else { self.default_throughput };
-        (queued + f64::from(credited_tokens)) / throughput + self.kv_weight_secs * load.kv_barrier
+        let k = load.kv_usage.clamp(0.0, MAX_KV_USAGE);
+        let alone = queued / self.throughput(load) + self.kv_weight_secs * (k / (1.0 - k));
+        alone + f64::from(credited_tokens) * self.secs_per_token(load)
+    }
+
+    /// What one more token adds to the score.
+    pub fn secs_per_token(&self, load: &WorkerLoad) -> f64 {
+        1.0 / self.throughput(load)
+    }
+
+    fn throughput(&self, load: &WorkerLoad) -> f64 {
+        if load.throughput > 0.0 { load.throughput } else { self.default_throughput }
     }
 
     /// Scores of all of `set` as one decision over it sees them, in its order. For explanations; a
     /// decision does not list scores.
     pub fn explain(&self, eligible: &Eligible<'_>, set: &[WorkerId]) -> Vec<Scored> {
         let loads = eligible.candidates().loads;
-        let mut ties = Ties::default();
-        let mut best = Best::new(&mut ties);
-        for &worker in set {
-            if let Some((load, credited)) = loads.with_credit(worker) {
-                best.reporting(worker, self.score(load, credited), load.throughput);
-            }
-        }
-        let reference = best.reference(self);
-        let score = |&worker: &WorkerId| Scored {
-            worker,
-            score: match (loads.with_credit(worker), reference) {
-                (Some((load, credited)), _) => self.score(load, credited),
-                (None, reference) => self.silent_score(eligible.in_flight(worker), reference),
-            },
+        let secs = |&worker: &WorkerId| self.secs(loads, worker);
+        let best = set.iter().filter_map(secs).filter(|secs| secs.is_finite()).reduce(f64::min);
+        let throughputs = || {
+            let reports = set.iter().filter_map(|&worker| loads.get(worker));
+            reports.map(|load| load.throughput).filter(|&throughput| throughput > 0.0)
+        };
+        let nominal = match throughputs().count() {
+            0 => self.default_throughput,
+            count => throughputs().sum::<f64>() / count as f64,
+        };
+        let score = |&worker: &WorkerId| {
+            let in_flight = f64::from(eligible.in_flight(worker));
+            let score = match (self.secs(loads, worker), best) {
+                (Some(secs), _) => secs,
+                (None, Some(best)) => {
+                    best + in_flight * f64::from(self.mean_prefill_tokens) / nominal
+                }
+                (None, None) => in_flight,
+            };
+            Scored { worker, score }
         };
         set.iter().map(score).collect()
     }
 
-    /// Score of a worker without a report; `reference` is the best reporting peer's score and the
-    /// nominal throughput, if anybody reports.
-    fn silent_score(&self, in_flight: u32, reference: Option<(f64, f64)>) -> f64 {
-        match reference {
-            Some((best, nominal)) => {
-                best + f64::from(in_flight) * f64::from(self.mean_prefill_tokens) / nominal
-            }
-            None => f64::from(in_flight),
+    /// Score of `worker` if it reported; infinite if it is vetoed or at the waiting cap.
+    fn secs(&self, loads: &Loads, worker: WorkerId) -> Option<f64> {
+        let load = loads.get(worker)?;
+        let waiting = || load.waiting_requests.saturating_add(loads.credited_requests(worker));
+        let at_cap = self.max_waiting_requests > 0 && waiting() >= self.max_waiting_requests;
+        Some(if load.overloaded || at_cap {
+            f64::INFINITY
+        } else {
+            self.score(load, loads.credited_tokens(worker))
+        })
+    }
+
+    fn try_luck(&self, eligible: &Eligible<'_>, floor: &Floor, rng: &mut Rng) -> Option<Scored> {
+        let all = eligible.candidates();
+        let nobody_reports = all.loads.reader().is_empty();
+        let lowest = if nobody_reports { 0.0 } else { floor.get(eligible, self)? };
+        (0..Floor::DRAWS).find_map(|_| {
+            let worker = all.ready[rng.below(all.ready.len())];
+            let score = match nobody_reports {
+                true => f64::from(eligible.in_flight(worker)),
+                false => self.secs(all.loads, worker)?,
+            };
+            let best = score <= lowest * (1.0 + TIE) && eligible.allows(worker);
+            best.then_some(Scored { worker, score })
+        })
+    }
+
+    /// The best of `set`, and the lowest score among all that report, eligible or not: `None` if
+    /// somebody does not report.
+    fn scan(
+        &self,
+        eligible: &Eligible<'_>,
+        set: &[WorkerId],
+        also: impl FnMut(WorkerId) -> bool,
+        rng: &mut Rng,
+    ) -> (Option<Scored>, Option<f64>) {
+        let loads = eligible.candidates().loads;
+        if *self == Self::DEFAULT {
+            let reader = loads.reader();
+            scan_by(eligible, set, |worker| reader.wait_secs(worker), also, rng)
+        } else {
+            scan_by(eligible, set, |worker| self.secs(loads, worker), also, rng)
         }
     }
+}
 
-    fn at_cap(&self, loads: &Loads, worker: WorkerId, load: &WorkerLoad) -> bool {
-        self.max_waiting_requests > 0
-            && load.waiting_requests.saturating_add(loads.credited_requests(worker))
-                >= self.max_waiting_requests
+/// Two loops rather than one, so that each has few enough variables for the registers: those who
+/// report, and, if anybody does not, those who do not.
+///
+/// A worker without a report scores the best reporting one's score plus a term that grows with its
+/// requests in flight. So next to a reporting worker it ties when it is idle and loses when it is
+/// not, whatever the nominal throughput.
+#[inline]
+fn scan_by(
+    eligible: &Eligible<'_>,
+    set: &[WorkerId],
+    secs: impl Fn(WorkerId) -> Option<f64>,
+    mut also: impl FnMut(WorkerId) -> bool,
+    rng: &mut Rng,
+) -> (Option<Scored>, Option<f64>) {
+    let mut any_silent = eligible.candidates().loads.reader().is_empty();
+    let mut reporting = Least::below(f64::MAX);
+    if !any_silent {
+        let key = |worker| {
+            secs(worker).unwrap_or_else(|| {
+                any_silent = true;
+                f64::INFINITY
+            })
+        };
+        reporting.find(set, key, |w| eligible.allows_silent(w) && also(w), rng);
     }
+    if !any_silent {
+        let picked = reporting.found().map(|(at, score)| Scored { worker: set[at], score });
+        return (picked, Some(reporting.lowest()));
+    }
+    let mut silent = Least::below(if reporting.count() > 0 { 0 } else { u32::MAX });
+    let may_serve = |w| eligible.allows_silent(w) && secs(w).is_none() && also(w);
+    silent.find(set, |worker| eligible.in_flight(worker), may_serve, rng);
+    let picked = match (reporting.found(), silent.found()) {
+        (None, None) => None,
+        (None, Some((at, in_flight))) => Some((at, f64::from(in_flight))),
+        (Some(best), None) => Some(best),
+        (Some((at, score)), Some((silent_at, _))) => {
+            let drawn = rng.below(reporting.count() + silent.count());
+            Some((if drawn < reporting.count() { at } else { silent_at }, score))
+        }
+    };
+    (picked.map(|(at, score)| Scored { worker: set[at], score }), None)
 }
 
-/// The running result of one scan. Ties are collected and drawn from once at the end: that costs a
-/// random number per decision, not one per tied worker of an idle fleet.
-struct Best<'t> {
-    ties: &'t mut Ties,
-    score: f64,
-    in_flight: u32,
-    throughput_sum: f64,
-    throughput_count: u32,
+/// A lower bound of every score in the fleet, kept from one full scan to the next.
+///
+/// While everybody reports, scores only grow until the next report: the lowest one of a scan bounds
+/// all later ones from below. A worker drawn at random that is eligible and has that score is
+/// therefore a uniform draw among all that tie for the best. An idle fleet, or one whose queues
+/// fill evenly, needs no scan that way.
+#[derive(Debug, Default)]
+pub struct Floor {
+    source: Option<Source>,
+    secs: f64,
 }
 
-impl<'t> Best<'t> {
-    fn new(ties: &'t mut Ties) -> Self {
-        ties.reporting.clear();
-        ties.silent.clear();
+/// The placement, loads and scorer a bound belongs to.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Source {
+    placement: u64,
+    loads: u64,
+    ready_at: usize,
+    ready_len: usize,
+    scorer: Scorer,
+}
+
+impl Source {
+    fn of(eligible: &Eligible<'_>, scorer: &Scorer) -> Self {
+        let all = eligible.candidates();
         Self {
-            ties,
-            score: f64::INFINITY,
-            in_flight: u32::MAX,
-            throughput_sum: 0.0,
-            throughput_count: 0,
+            placement: all.epoch,
+            loads: all.loads.number(),
+            ready_at: all.ready.as_ptr() as usize,
+            ready_len: all.ready.len(),
+            scorer: *scorer,
         }
-    }
-
-    #[inline]
-    fn reporting(&mut self, worker: WorkerId, score: f64, throughput: f64) {
-        if throughput > 0.0 {
-            self.throughput_sum += throughput;
-            self.throughput_count += 1;
-        }
-        if score < self.score || self.ties.reporting.is_empty() {
-            self.score = score;
-            self.ties.reporting.clear();
-            self.ties.reporting.push(worker);
-        } else if score == self.score {
-            self.ties.reporting.push(worker);
-        }
-    }
-
-    #[inline]
-    fn silent(&mut self, worker: WorkerId, in_flight: u32) {
-        if in_flight < self.in_flight || self.ties.silent.is_empty() {
-            self.in_flight = in_flight;
-            self.ties.silent.clear();
-            self.ties.silent.push(worker);
-        } else if in_flight == self.in_flight {
-            self.ties.silent.push(worker);
-        }
-    }
-
-    /// Best score of a reporting worker, and the nominal throughput.
-    fn reference(&self, scorer: &Scorer) -> Option<(f64, f64)> {
-        let nominal = match self.throughput_count {
-            0 => scorer.default_throughput,
-            count => self.throughput_sum / f64::from(count),
-        };
-        (!self.ties.reporting.is_empty()).then_some((self.score, nominal))
-    }
-
-    fn draw(self, scorer: &Scorer, rng: &mut Rng) -> Option<Scored> {
-        let reference = self.reference(scorer);
-        let Ties { reporting, silent } = &*self.ties;
-        // Of workers without a report the one with the fewest in flight scores best, so the others
-        // need no score.
-        let silent_score = scorer.silent_score(self.in_flight, reference);
-        let (score, first, second): (f64, &[WorkerId], &[WorkerId]) = match reference {
-            None => (silent_score, silent, &[]),
-            Some((best, _)) if !silent.is_empty() && silent_score == best => {
-                (best, reporting, silent)
-            }
-            Some((best, _)) => (best, reporting, &[]),
-        };
-        let count = first.len() + second.len();
-        let drawn = if count > 1 { rng.below(count) } else { 0 };
-        let worker = *first.get(drawn).or_else(|| second.get(drawn - first.len()))?;
-        Some(Scored { worker, score })
     }
 }
 
-#[cfg(test)]
-mod tests;
+impl Floor {
+    const DRAWS: usize = 4;
+
+    fn get(&self, eligible: &Eligible<'_>, scorer: &Scorer) -> Option<f64> {
+        (self.source == Some(Source::of(eligible, scorer))).then_some(self.secs)
+    }
+
+    fn note(&mut self, eligible: &Eligible<'_>, scorer: &Scorer, lowest: Option<f64>) {
+        // Nobody was below the scan's first bar: everybody is vetoed or at the cap.
+        let lowest = lowest.filter(|&secs| secs < f64::MAX);
+        self.source = lowest.map(|_| Source::of(eligible, scorer));
+        self.secs = lowest.unwrap_or(0.0);
+    }
+}

@@ -25,11 +25,13 @@ impl KvPressure {
             return false;
         }
         let loads = eligible.candidates().loads;
-        let bounds = eligible.iter().filter_map(|worker| loads.kv_usage(worker)).fold(
+        let bounds = eligible.iter().filter_map(|worker| loads.get(worker)).fold(
             None,
-            |bounds: Option<(f64, f64)>, usage| match bounds {
-                Some((coldest, hottest)) => Some((coldest.min(usage), hottest.max(usage))),
-                None => Some((usage, usage)),
+            |bounds: Option<(f64, f64)>, load| match bounds {
+                Some((coldest, hottest)) => {
+                    Some((coldest.min(load.kv_usage), hottest.max(load.kv_usage)))
+                }
+                None => Some((load.kv_usage, load.kv_usage)),
             },
         );
         // A threshold of 1 is off even for an engine that reports more than 1.

@@ -16,9 +16,8 @@ pub fn choose(
     rng: &mut Rng,
 ) -> Result<Choice, NoWorker> {
     let eligible = candidates.eligible();
-    let picked = scorer
-        .pick(&eligible, eligible.iter(), &mut state.ties, rng)
-        .ok_or_else(|| candidates.why_none())?;
+    let picked =
+        scorer.pick_any(&eligible, &mut state.floor, rng).ok_or_else(|| candidates.why_none())?;
     scorer.credit(candidates.loads, picked.worker, request_tokens);
     Ok(Choice { worker: picked.worker, branch: Branch::Plain, score: Some(picked.score) })
 }

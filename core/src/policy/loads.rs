@@ -15,137 +15,150 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::fleet::{MAX_WORKERS, WorkerId};
+use crate::policy::expected_wait::Scorer;
 use crate::policy::load_report::{LoadReport, OverloadThresholds};
-
-/// KV usage is clamped to this before `k / (1 − k)`.
-pub const MAX_KV_USAGE: f64 = 0.999;
 
 /// One immutable epoch of load reports. `Loads::default()` is a fleet that reports nothing.
 #[derive(Debug, Clone, Default)]
 pub struct Loads {
+    number: u64,
     /// By slot.
-    entries: Arc<[Entry]>,
-    /// Mean KV usage by slot, apart because only the KV pressure check reads it.
-    kv_usage: Arc<[f64]>,
-    credits: Option<Credits>,
+    waits: Arc<[Wait]>,
+    /// By slot, for everything but the scan of a miss.
+    loads: Arc<[WorkerLoad]>,
+    credits: Credits,
 }
 
-/// What decisions read of one worker's report.
+/// What the scan of a miss reads of one worker's report, and nothing else: a fleet of thousands stays
+/// in the nearest caches.
 #[derive(Debug, Clone, Copy)]
-struct Entry {
+struct Wait {
     generation: u32,
     /// 0: no report.
     sequence: u32,
-    load: WorkerLoad,
+    /// [`Scorer::DEFAULT`]'s score of the report alone; infinite if overload protection vetoes the
+    /// worker.
+    secs: f64,
+    /// What one credited token adds to it.
+    secs_per_token: f64,
 }
 
-/// One worker's report, reduced to what the scorer reads. All numbers are finite and not negative.
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// One worker's report, reduced to what decisions read. All numbers are finite and not negative.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct WorkerLoad {
     /// Waiting uncached tokens over all ranks.
     pub uncached_tokens: f64,
     /// Tokens per second over all ranks, 0 if not reported.
     pub throughput: f64,
-    /// `k / (1 − k)` of the mean KV usage k, k clamped to [0, [`MAX_KV_USAGE`]].
-    pub kv_barrier: f64,
+    /// Mean KV usage over the ranks.
+    pub kv_usage: f64,
     /// Waiting requests over all ranks.
     pub waiting_requests: u32,
     /// Overload protection vetoes the worker.
     pub overloaded: bool,
 }
 
-impl Entry {
-    const NONE: Self = Self {
-        generation: 0,
-        sequence: 0,
-        load: WorkerLoad {
-            uncached_tokens: 0.0,
-            throughput: 0.0,
-            kv_barrier: 0.0,
-            waiting_requests: 0,
-            overloaded: false,
-        },
-    };
+impl Wait {
+    const NONE: Self = Self { generation: 0, sequence: 0, secs: 0.0, secs_per_token: 0.0 };
 }
 
 impl Loads {
     /// The latest report of `worker` in this epoch.
-    #[inline]
     pub fn get(&self, worker: WorkerId) -> Option<&WorkerLoad> {
-        self.entry(worker).map(|entry| &entry.load)
-    }
-
-    /// Mean KV usage over `worker`'s ranks, if it reported.
-    pub fn kv_usage(&self, worker: WorkerId) -> Option<f64> {
-        self.entry(worker)?;
-        self.kv_usage.get(worker.slot as usize).copied()
+        wait(&self.waits, worker).and_then(|_| self.loads.get(worker.slot as usize))
     }
 
     /// Whether overload protection vetoes `worker`. A worker without a report is never vetoed.
     #[inline]
     pub fn overloaded(&self, worker: WorkerId) -> bool {
-        self.get(worker).is_some_and(|load| load.overloaded)
-    }
-
-    /// The report of `worker` and the tokens credited since.
-    #[inline]
-    pub(crate) fn with_credit(&self, worker: WorkerId) -> Option<(&WorkerLoad, u32)> {
-        let entry = self.entry(worker)?;
-        let tokens =
-            self.credits.as_ref().map_or(0, |credits| credits.tokens.since(worker, entry.sequence));
-        Some((&entry.load, tokens))
+        wait(&self.waits, worker).is_some_and(|wait| wait.secs == f64::INFINITY)
     }
 
     /// Tokens credited to `worker` since its report, 0 without one.
     pub fn credited_tokens(&self, worker: WorkerId) -> u32 {
-        self.with_credit(worker).map_or(0, |(_, tokens)| tokens)
+        wait(&self.waits, worker)
+            .map_or(0, |wait| since(&self.credits.tokens.0, worker, wait.sequence))
     }
 
     /// Requests credited to `worker` since its report, 0 without one.
     pub fn credited_requests(&self, worker: WorkerId) -> u32 {
-        match (self.entry(worker), &self.credits) {
-            (Some(entry), Some(credits)) => credits.requests.since(worker, entry.sequence),
-            _ => 0,
-        }
+        wait(&self.waits, worker)
+            .map_or(0, |wait| since(&self.credits.requests.0, worker, wait.sequence))
     }
 
     /// Credits `worker` with one request of `tokens`. Does nothing without a report: nobody would
     /// read that credit, and the report to come resets it.
     pub fn credit(&self, worker: WorkerId, tokens: u32) {
-        if let (Some(entry), Some(credits)) = (self.entry(worker), &self.credits) {
-            credits.tokens.add(worker, entry.sequence, tokens);
-            credits.requests.add(worker, entry.sequence, 1);
+        if let Some(wait) = wait(&self.waits, worker) {
+            self.credits.tokens.add(worker, wait.sequence, tokens);
+            self.credits.requests.add(worker, wait.sequence, 1);
         }
     }
 
-    #[inline]
-    fn entry(&self, worker: WorkerId) -> Option<&Entry> {
-        self.entries
-            .get(worker.slot as usize)
-            .filter(|entry| entry.generation == worker.generation && entry.sequence != 0)
+    /// Number of this epoch, 0 for one without reports. Not repeated by a table.
+    pub fn number(&self) -> u64 {
+        self.number
     }
+
+    /// The epoch resolved once, for scans.
+    #[inline]
+    pub(crate) fn reader(&self) -> Reader<'_> {
+        Reader { waits: &self.waits, tokens: &self.credits.tokens.0 }
+    }
+}
+
+/// [`Loads`] for a scan over many workers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reader<'a> {
+    waits: &'a [Wait],
+    tokens: &'a [AtomicU64],
+}
+
+impl Reader<'_> {
+    /// Whether there is no report at all.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waits.is_empty()
+    }
+
+    /// [`Scorer::DEFAULT`]'s score of `worker`, credit included; infinite if the worker is vetoed,
+    /// `None` if it did not report.
+    #[inline]
+    pub(crate) fn wait_secs(&self, worker: WorkerId) -> Option<f64> {
+        let wait = wait(self.waits, worker)?;
+        let tokens = since(self.tokens, worker, wait.sequence);
+        Some(wait.secs + f64::from(tokens) * wait.secs_per_token)
+    }
+}
+
+#[inline]
+fn wait(waits: &[Wait], worker: WorkerId) -> Option<&Wait> {
+    waits
+        .get(worker.slot as usize)
+        .filter(|wait| wait.generation == worker.generation && wait.sequence != 0)
 }
 
 /// The control plane's side: the reports of all workers, and the source of epochs.
 #[derive(Debug)]
 pub struct LoadTable {
-    entries: Vec<Entry>,
-    kv_usage: Vec<f64>,
+    waits: Vec<Wait>,
+    loads: Vec<WorkerLoad>,
     /// Last sequence number each slot used. Survives registrations: a successor's first report
     /// follows its predecessor's last.
     sequences: Vec<u32>,
     reports: Vec<Option<LoadReport>>,
     credits: Credits,
+    published: u64,
 }
 
 impl Default for LoadTable {
     fn default() -> Self {
         Self {
-            entries: Vec::new(),
-            kv_usage: Vec::new(),
+            waits: Vec::new(),
+            loads: Vec::new(),
             sequences: Vec::new(),
             reports: Vec::new(),
             credits: Credits { tokens: CreditTable::new(), requests: CreditTable::new() },
+            published: 0,
         }
     }
 }
@@ -160,28 +173,29 @@ impl LoadTable {
         if slot >= MAX_WORKERS {
             return;
         }
-        if self.entries.len() <= slot {
-            self.entries.resize(slot + 1, Entry::NONE);
-            self.kv_usage.resize(slot + 1, 0.0);
+        if self.waits.len() <= slot {
+            self.waits.resize(slot + 1, Wait::NONE);
+            self.loads.resize(slot + 1, WorkerLoad::default());
             self.sequences.resize(slot + 1, 0);
             self.reports.resize(slot + 1, None);
         }
+        let load = WorkerLoad {
+            uncached_tokens: report.waiting_uncached_tokens(),
+            throughput: report.throughput(),
+            kv_usage: report.kv_usage(),
+            waiting_requests: report.waiting_requests(),
+            overloaded: overload.verdict(&report),
+        };
         // 0 means no report, so the sequence skips it when it wraps.
         let sequence = self.sequences[slot].wrapping_add(1).max(1);
-        let kv_usage = report.kv_usage();
-        let clamped = kv_usage.clamp(0.0, MAX_KV_USAGE);
+        let scorer = Scorer::DEFAULT;
         self.sequences[slot] = sequence;
-        self.kv_usage[slot] = kv_usage;
-        self.entries[slot] = Entry {
+        self.loads[slot] = load;
+        self.waits[slot] = Wait {
             generation: worker.generation,
             sequence,
-            load: WorkerLoad {
-                uncached_tokens: report.waiting_uncached_tokens(),
-                throughput: report.throughput(),
-                kv_barrier: clamped / (1.0 - clamped),
-                waiting_requests: report.waiting_requests(),
-                overloaded: overload.verdict(&report),
-            },
+            secs: if load.overloaded { f64::INFINITY } else { scorer.score(&load, 0) },
+            secs_per_token: scorer.secs_per_token(&load),
         };
         self.reports[slot] = Some(report);
     }
@@ -190,37 +204,38 @@ impl LoadTable {
     pub fn clear(&mut self, worker: WorkerId) {
         let slot = worker.slot as usize;
         if self.get(worker).is_some() {
-            self.entries[slot] = Entry::NONE;
-            self.kv_usage[slot] = 0.0;
+            self.waits[slot] = Wait::NONE;
+            self.loads[slot] = WorkerLoad::default();
             self.reports[slot] = None;
         }
     }
 
     /// The whole report of `worker`, rank by rank.
     pub fn get(&self, worker: WorkerId) -> Option<&LoadReport> {
-        let entry = self.entries.get(worker.slot as usize)?;
-        (entry.generation == worker.generation)
-            .then(|| self.reports[worker.slot as usize].as_ref())
-            .flatten()
+        wait(&self.waits, worker)?;
+        self.reports[worker.slot as usize].as_ref()
     }
 
     /// Whether overload protection vetoes `worker`.
     pub fn overloaded(&self, worker: WorkerId) -> bool {
-        self.get(worker).is_some() && self.entries[worker.slot as usize].load.overloaded
+        self.get(worker).is_some() && self.loads[worker.slot as usize].overloaded
     }
 
-    /// The reports as an epoch: copies 56 bytes per slot in use, so publish once per batch of
+    /// The reports as an epoch. Copies 64 bytes per slot in use, so publish once per batch of
     /// arrivals, not once per worker.
-    pub fn publish(&self) -> Loads {
+    pub fn publish(&mut self) -> Loads {
+        self.published += 1;
         Loads {
-            entries: self.entries.as_slice().into(),
-            kv_usage: self.kv_usage.as_slice().into(),
-            credits: Some(self.credits.clone()),
+            number: self.published,
+            waits: self.waits.as_slice().into(),
+            loads: self.loads.as_slice().into(),
+            credits: self.credits.clone(),
         }
     }
 }
 
-#[derive(Debug, Clone)]
+/// Empty by default, as in an epoch without reports.
+#[derive(Debug, Clone, Default)]
 struct Credits {
     tokens: CreditTable,
     requests: CreditTable,
@@ -228,19 +243,12 @@ struct Credits {
 
 /// An amount per slot, each stored with the report sequence it belongs to: sequence in the high half,
 /// amount in the low half, saturating.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 struct CreditTable(Arc<[AtomicU64]>);
 
 impl CreditTable {
     fn new() -> Self {
         Self((0..MAX_WORKERS).map(|_| AtomicU64::new(0)).collect())
-    }
-
-    /// The amount credited since report `sequence` or a later one.
-    #[inline]
-    fn since(&self, worker: WorkerId, sequence: u32) -> u32 {
-        let word = self.0[worker.slot as usize].load(Ordering::Relaxed);
-        if is_older((word >> 32) as u32, sequence) { 0 } else { word as u32 }
     }
 
     fn add(&self, worker: WorkerId, sequence: u32, amount: u32) {
@@ -260,6 +268,14 @@ impl CreditTable {
             }
         }
     }
+}
+
+/// The amount credited since report `sequence` or a later one.
+#[inline]
+fn since(credits: &[AtomicU64], worker: WorkerId, sequence: u32) -> u32 {
+    let Some(cell) = credits.get(worker.slot as usize) else { return 0 };
+    let word = cell.load(Ordering::Relaxed);
+    if is_older((word >> 32) as u32, sequence) { 0 } else { word as u32 }
 }
 
 /// Whether sequence `a` was given out before `b`, across a wrap.
@@ -289,33 +305,23 @@ mod tests {
         let overload = OverloadThresholds { waiting_requests: Some(2), token_usage: None };
         table.enter(A, report.clone(), &overload);
         let loads = table.publish();
-        let load = loads.get(A).unwrap();
-        assert_eq!((load.uncached_tokens, load.throughput), (700.0, 2000.0));
-        assert_eq!((load.waiting_requests, load.overloaded), (2, true));
-        // k = 0.45.
-        assert!((load.kv_barrier - 0.45 / 0.55).abs() < 1e-12);
-        assert_eq!(loads.kv_usage(A), Some(0.45));
+        let load = WorkerLoad {
+            uncached_tokens: 700.0,
+            throughput: 2000.0,
+            kv_usage: 0.45,
+            waiting_requests: 2,
+            overloaded: true,
+        };
+        assert_eq!(loads.get(A), Some(&load));
         assert!(loads.overloaded(A) && table.overloaded(A));
         assert_eq!(table.get(A), Some(&report));
-    }
-
-    #[test]
-    fn a_full_cache_is_clamped() {
-        let mut table = LoadTable::default();
-        enter(&mut table, A, rank().usage(1.0));
-        enter(&mut table, B, rank().usage(7.0));
-        let loads = table.publish();
-        for worker in [A, B] {
-            let barrier = loads.get(worker).unwrap().kv_barrier;
-            assert!((barrier - 999.0).abs() < 1e-9, "{barrier}");
-        }
     }
 
     #[test]
     fn nobody_reports_by_default() {
         let loads = Loads::default();
         loads.credit(A, 1000);
-        assert_eq!((loads.get(A), loads.kv_usage(A)), (None, None));
+        assert_eq!((loads.get(A), loads.number()), (None, 0));
         assert_eq!((loads.overloaded(A), loads.credited_tokens(A)), (false, 0));
     }
 
@@ -402,12 +408,12 @@ mod tests {
         let credits = CreditTable::new();
         credits.add(A, 1, u32::MAX - 1);
         credits.add(A, 1, 7);
-        assert_eq!(credits.since(A, 1), u32::MAX);
+        assert_eq!(since(&credits.0, A, 1), u32::MAX);
         credits.add(B, u32::MAX, 5);
-        assert_eq!(credits.since(B, u32::MAX), 5);
-        assert_eq!(credits.since(B, 1), 0, "1 follows u32::MAX");
+        assert_eq!(since(&credits.0, B, u32::MAX), 5);
+        assert_eq!(since(&credits.0, B, 1), 0, "1 follows u32::MAX");
         credits.add(B, 1, 6);
-        assert_eq!(credits.since(B, 1), 6);
+        assert_eq!(since(&credits.0, B, 1), 6);
     }
 
     #[test]

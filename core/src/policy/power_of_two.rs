@@ -19,9 +19,7 @@ pub fn choose(
     let first = sample(&eligible, &mut state.workers, |_| true, rng)
         .ok_or_else(|| candidates.why_none())?;
     let second = sample(&eligible, &mut state.workers, |worker| worker != first, rng);
-    let picked = second.and_then(|second| {
-        scorer.pick(&eligible, [first, second].into_iter(), &mut state.ties, rng)
-    });
+    let picked = second.and_then(|second| scorer.pick(&eligible, &[first, second], |_| true, rng));
     let worker = picked.map_or(first, |picked| picked.worker);
     scorer.credit(candidates.loads, worker, request_tokens);
     Ok(Choice { worker, branch: Branch::Plain, score: picked.map(|picked| picked.score) })

@@ -3,7 +3,7 @@
 
 use crate::fleet::WorkerId;
 use crate::policy::candidates::{Candidates, Eligible};
-use crate::policy::expected_wait::{Scored, Ties};
+use crate::policy::expected_wait::{Floor, Scored};
 
 /// Reused by every decision of one model on one shard, so that a decision allocates nothing once the
 /// vectors have grown to the fleet's size.
@@ -11,7 +11,7 @@ use crate::policy::expected_wait::{Scored, Ties};
 pub struct PolicyState {
     pub(crate) ready: ReadySet,
     pub(crate) scored: Vec<Scored>,
-    pub(crate) ties: Ties,
+    pub(crate) floor: Floor,
     pub(crate) workers: Vec<WorkerId>,
 }
 

@@ -1,8 +1,11 @@
 //! Scores worked out by hand, ties counted.
 
+use proptest::prelude::*;
+
 use super::*;
 use crate::policy::fake_fleet::{FakeFleet, binomial_bounds, rank};
 use crate::policy::load_report::RankLoad;
+use crate::rng::Rng;
 
 fn scores(fleet: &FakeFleet) -> Vec<f64> {
     let candidates = fleet.candidates();
@@ -12,7 +15,7 @@ fn scores(fleet: &FakeFleet) -> Vec<f64> {
 
 fn pick(fleet: &FakeFleet, rng: &mut Rng) -> Option<Scored> {
     let eligible = fleet.candidates().eligible();
-    Scorer::DEFAULT.pick(&eligible, eligible.iter(), &mut Ties::default(), rng)
+    Scorer::DEFAULT.pick(&eligible, &fleet.ready, |_| true, rng)
 }
 
 fn score_of(ranks: &[RankLoad]) -> f64 {
@@ -153,6 +156,127 @@ fn every_kind_of_tie_is_uniform() {
         let (least, most) = binomial_bounds(5000, 0.2);
         assert!(counts[..5].iter().all(|count| (least..=most).contains(count)), "{counts:?}");
         assert_eq!(counts[5..], [0, 0]);
+    }
+}
+
+/// Draws with one [`Floor`] over `draws` decisions that change nothing: how often each worker came.
+fn shares(fleet: &FakeFleet, draws: usize, seed: u64) -> Vec<usize> {
+    let (mut floor, mut rng) = (Floor::default(), Rng::new(seed));
+    let mut counts = vec![0; fleet.ready.len()];
+    for _ in 0..draws {
+        let eligible = fleet.candidates().eligible();
+        let picked = Scorer::DEFAULT.pick_any(&eligible, &mut floor, &mut rng).unwrap();
+        counts[picked.worker.slot as usize] += 1;
+    }
+    counts
+}
+
+#[test]
+fn luck_has_the_chances_of_a_scan() {
+    // 40 workers; 10 tie for the best, one of them tried already and one with an open breaker.
+    let mut reporting = FakeFleet::new(40);
+    for worker in 0..40 {
+        let tokens = if worker < 10 { 700.0 } else { 700.0 + worker as f64 };
+        reporting.report(worker, &[rank().tokens(tokens)]);
+    }
+    let mut silent = FakeFleet::new(40);
+    (10..40).for_each(|worker| silent.set_in_flight(worker, 1));
+    for (seed, mut fleet) in [reporting, silent].into_iter().enumerate() {
+        fleet.open_breaker(0);
+        fleet.excluded = vec![fleet.worker(1)];
+        let counts = shares(&fleet, 8000, seed as u64);
+        let (least, most) = binomial_bounds(8000, 1.0 / 8.0);
+        assert_eq!(counts[..2], [0, 0]);
+        assert!(counts[2..10].iter().all(|count| (least..=most).contains(count)), "{counts:?}");
+        assert!(counts[10..].iter().all(|&count| count == 0));
+    }
+}
+
+#[test]
+fn silent_idle_workers_tie_with_the_best_of_a_large_fleet() {
+    let mut fleet = FakeFleet::new(40);
+    for worker in 0..38 {
+        fleet.report(worker, &[rank().tokens(if worker == 7 { 50.0 } else { 900.0 })]);
+    }
+    fleet.set_in_flight(39, 1);
+    let counts = shares(&fleet, 3000, 5);
+    let (least, most) = binomial_bounds(3000, 0.5);
+    assert!((least..=most).contains(&counts[7]), "{counts:?}");
+    assert_eq!(counts[7] + counts[38], 3000);
+}
+
+#[test]
+fn the_floor_follows_credits_and_reports() {
+    let mut fleet = FakeFleet::new(40);
+    (0..40).for_each(|worker| fleet.report(worker, &[rank()]));
+    let (mut floor, mut rng) = (Floor::default(), Rng::new(6));
+    let mut pick = |fleet: &FakeFleet| {
+        let eligible = fleet.candidates().eligible();
+        let picked = Scorer::DEFAULT.pick_any(&eligible, &mut floor, &mut rng).unwrap();
+        Scorer::DEFAULT.credit(&fleet.loads, picked.worker, Some(1000));
+        picked
+    };
+    // Forty requests of a second each: everybody gets one before anybody gets two.
+    for round in 0..3 {
+        let scores: Vec<f64> = (0..40).map(|_| pick(&fleet).score).collect();
+        assert!(scores.iter().all(|&score| close(score, f64::from(round))), "{scores:?}");
+    }
+    // One reports anew and is alone with the lowest score.
+    fleet.report(11, &[rank()]);
+    assert_eq!(pick(&fleet).worker.slot, 11);
+}
+
+#[test]
+fn nobody_lucky_is_vetoed_or_at_the_cap() {
+    let mut fleet = FakeFleet::new(40);
+    fleet.overload.waiting_requests = Some(9);
+    (0..40).for_each(|worker| fleet.report(worker, &[rank().waiting(9.0)]));
+    let (mut floor, mut rng) = (Floor::default(), Rng::new(6));
+    let capped = Scorer { max_waiting_requests: 9, ..Scorer::DEFAULT };
+    for scorer in [Scorer::DEFAULT, capped] {
+        for _ in 0..20 {
+            let eligible = fleet.candidates().eligible();
+            assert_eq!(scorer.pick_any(&eligible, &mut floor, &mut rng), None);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
+
+    /// Whoever is picked has the lowest of the scores that `explain` lists for eligible workers.
+    #[test]
+    fn the_pick_is_among_the_lowest(
+        workers in prop::collection::vec((0u32..4, 0u32..5, 0u32..3, any::<bool>()), 1..60),
+        cap in 0u32..4,
+        seed in any::<u64>(),
+    ) {
+        let mut fleet = FakeFleet::new(workers.len());
+        for (worker, &(in_flight, tokens, throughput, closed)) in workers.iter().enumerate() {
+            fleet.set_in_flight(worker, in_flight);
+            if tokens > 0 {
+                let tokens = f64::from(tokens - 1) * 300.0;
+                let throughput = f64::from(throughput) * 300.0;
+                fleet.report(worker, &[rank().tokens(tokens).throughput(throughput)]);
+            }
+            if !closed {
+                fleet.open_breaker(worker);
+            }
+        }
+        let scorer = Scorer { max_waiting_requests: cap, ..Scorer::DEFAULT };
+        let (mut floor, mut rng) = (Floor::default(), Rng::new(seed));
+        for _ in 0..8 {
+            let eligible = fleet.candidates().eligible();
+            let open: Vec<WorkerId> = eligible.iter().collect();
+            let scores = scorer.explain(&eligible, &open);
+            let lowest = scores.iter().map(|scored| scored.score).fold(f64::INFINITY, f64::min);
+            let picked = scorer.pick_any(&eligible, &mut floor, &mut rng);
+            prop_assert_eq!(picked.is_none(), lowest == f64::INFINITY);
+            let Some(picked) = picked else { break };
+            let listed = scores.iter().find(|scored| scored.worker == picked.worker).unwrap();
+            prop_assert!(close(listed.score, lowest) && close(picked.score, lowest));
+            scorer.credit(&fleet.loads, picked.worker, None);
+        }
     }
 }
 
