@@ -8,7 +8,7 @@ use smg_loadtest::compare::{ArmSpec, CompareOptions, Scenario, compare};
 use smg_loadtest::process::CommandTemplate;
 use smg_loadtest::runtime::allowed_cpus;
 
-use super::{CpuList, Failure, cpu_list, seconds};
+use super::{CpuList, Failure, cpu_list, seconds, signal};
 
 /// Measure gateways side by side: throughput, latency, CPU per request, memory.
 ///
@@ -121,7 +121,9 @@ pub fn main(args: Args) -> Result<(), Failure> {
         load_cpus: pick(&args.load_cpus, 1),
         engines: 4,
         directory: std::env::temp_dir().join(format!("smg-compare-{}", std::process::id())),
+        should_stop: signal::interrupted,
     };
+    signal::catch_interrupts();
     if options.gateway_cpus == options.load_cpus {
         eprintln!("only one CPU is allowed: the gateway shares it with its load");
     }

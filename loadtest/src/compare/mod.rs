@@ -35,6 +35,8 @@ pub struct CompareOptions {
     pub engines: usize,
     /// Where logs and configuration files of the gateways go.
     pub directory: PathBuf,
+    /// Asked often; true breaks the comparison off, with its gateways stopped.
+    pub should_stop: fn() -> bool,
 }
 
 /// Time before each run that does not count.
@@ -102,8 +104,12 @@ fn measure(
     let target = Target::parse(&arm.url).map_err(io::Error::other)?;
     let mut load = scenario.load(target, options.time, WARMUP);
     load.first_number = number;
-    let mut meter = CpuMeter { gateway: arm.process.as_ref(), start_ns: 0, used_ns: 0 };
+    let (gateway, should_stop) = (arm.process.as_ref(), options.should_stop);
+    let mut meter = CpuMeter { gateway, should_stop, start_ns: 0, used_ns: 0 };
     let report = run(&load, &mut meter)?;
+    if should_stop() {
+        return Err(io::ErrorKind::Interrupted.into());
+    }
     let work = if scenario.is_stream() { report.events } else { report.completed };
     let used_ns = meter.used_ns;
     let measured = arm.process.is_some() && work > 0;
@@ -119,6 +125,7 @@ fn measure(
 /// Reads the gateway's CPU time at both ends of the measured window.
 struct CpuMeter<'a> {
     gateway: Option<&'a Running>,
+    should_stop: fn() -> bool,
     start_ns: u64,
     used_ns: u64,
 }
@@ -130,5 +137,9 @@ impl Observer for CpuMeter<'_> {
 
     fn measured(&mut self) {
         self.used_ns = self.gateway.map_or(0, Running::cpu_ns).saturating_sub(self.start_ns);
+    }
+
+    fn should_stop(&self) -> bool {
+        (self.should_stop)()
     }
 }

@@ -48,15 +48,15 @@ impl Default for DemoOptions {
             profile: Profile::named("demo").unwrap_or_else(|_| Profile::all().remove(0)),
             policies: vec!["round_robin".into(), "cache_aware".into()],
             model: "demo-8b".into(),
-            arrivals_per_s: 8.0,
+            arrivals_per_s: 10.0,
             system_prompts: 24,
             system_prompt_chars: 8_000,
             turns: 4,
             question_chars: 160,
             answer_tokens: 32,
             think_time: Duration::from_millis(400),
-            warmup: Duration::from_secs(4),
-            duration: Duration::from_secs(12),
+            warmup: Duration::from_secs(5),
+            duration: Duration::from_secs(11),
             seed: 1,
         }
     }

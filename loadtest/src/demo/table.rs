@@ -34,14 +34,14 @@ impl<'a> Live<'a> {
             self.redraw(&table);
         } else {
             self.print(&format!(
-                "{:>3} s  {:<12} {state:<10}  {:>5} answered  {:>5.1} % cached  TTFT p50 {:>4.0} ms \
-                 p99 {:>5.0} ms\n",
+                "{:>3} s  {:<12} {state:<10}  {:>5} answered  {:>5.1} % cached  TTFT p50 {:>7} \
+                 p99 {:>7}\n",
                 elapsed.as_secs(),
                 current.policy,
                 current.answered,
                 100.0 * current.hit_share,
-                current.ttft_ms.p50,
-                current.ttft_ms.p99,
+                milliseconds(current.ttft_ms.p50),
+                milliseconds(current.ttft_ms.p99),
             ));
         }
     }

@@ -18,3 +18,6 @@ pub use tokens::{ANSWER_TOKEN_CHARS, CHARS_PER_TOKEN, Sequence, SequenceBuilder,
 
 /// Virtual time and durations in nanoseconds, from an origin the caller chooses.
 pub type Nanos = u64;
+
+#[cfg(test)]
+mod properties;

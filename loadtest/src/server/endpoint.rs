@@ -16,6 +16,8 @@ pub(super) struct Endpoint {
     pub stats: Arc<EngineStats>,
     /// Unix seconds.
     pub started: u64,
+    /// Keeps the identities of requests of several engines apart.
+    id_seed: u64,
     next_id: Cell<u64>,
 }
 
@@ -25,8 +27,10 @@ pub(super) enum Kind {
 }
 
 impl Endpoint {
-    pub fn new(model: &str, kind: Kind, stats: Arc<EngineStats>) -> Self {
+    /// The endpoint of the engine with this index in its fleet.
+    pub fn new(index: usize, model: &str, kind: Kind, stats: Arc<EngineStats>) -> Self {
         Self {
+            id_seed: crate::clock::now_ns().wrapping_add(index as u64),
             model: model.to_owned(),
             model_json: serde_json::Value::from(model).to_string(),
             kind,
@@ -48,6 +52,6 @@ impl Endpoint {
         }
         let id = self.next_id.get();
         self.next_id.set(id + 1);
-        format!("{:016x}", xxhash_rust::xxh3::xxh3_64_with_seed(&id.to_le_bytes(), self.started))
+        format!("{:016x}", xxhash_rust::xxh3::xxh3_64_with_seed(&id.to_le_bytes(), self.id_seed))
     }
 }

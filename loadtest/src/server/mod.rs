@@ -168,7 +168,7 @@ async fn serve(
     stopping: Arc<AtomicBool>,
 ) -> io::Result<()> {
     let mut acceptors = Vec::with_capacity(listeners.len());
-    for (listener, stats) in listeners.into_iter().zip(stats) {
+    for (index, (listener, stats)) in listeners.into_iter().zip(stats).enumerate() {
         let kind = match &options.kind {
             EngineKind::Simulated(profile) => {
                 let host = Host::new(Engine::new(profile.clone()), stats.clone());
@@ -177,7 +177,7 @@ async fn serve(
             }
             EngineKind::Instant(instant) => Kind::Instant(Instant::new(*instant, &options.model)),
         };
-        let endpoint = Rc::new(Endpoint::new(&options.model, kind, stats));
+        let endpoint = Rc::new(Endpoint::new(index, &options.model, kind, stats));
         // epoll needs it; on the ring it would turn waiting accepts into errors.
         listener.set_nonblocking(driver == Driver::Epoll)?;
         let listener = TcpListener::from_std(listener)?;
