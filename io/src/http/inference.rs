@@ -197,8 +197,10 @@ impl Flight<'_> {
         let retry_after_ms = find(&answer.headers, Known::RetryAfter)
             .and_then(|header| parse_retry_after_ms(header.value.of(&answer.buf)));
         admission.settle(&shard.shared.breakers, Outcome::of_status(status), now_ms);
+        // Leaving the only worker alone would turn its own answer into one of ours.
         if matches!(status, 429 | 503)
             && let Some(retry_after_ms) = retry_after_ms
+            && self.has_another_worker(worker.id)
         {
             shard.shared.breakers.skip_for(worker.id, retry_after_ms, now_ms);
         }
@@ -289,11 +291,7 @@ impl Flight<'_> {
     fn retry(&mut self, failure: AttemptFailure, worker: WorkerId) -> Option<Duration> {
         let shard = &self.connection.shard;
         self.tried.push(worker);
-        let others = self.model.is_some_and(|model| {
-            let fleet = shard.shared.fleet.load();
-            let placed = fleet.placement.models.get(model.0 as usize);
-            placed.is_some_and(|placed| placed.ready.iter().any(|id| !self.tried.contains(id)))
-        });
+        let others = self.any_ready(|id| !self.tried.contains(&id));
         self.permit = None;
         let outcome = self.retries.next(
             &shard.retry_config,
@@ -315,6 +313,19 @@ impl Flight<'_> {
             }
             Err(GiveUp::NotRetryable | GiveUp::BudgetSpent) => None,
         }
+    }
+
+    fn has_another_worker(&self, worker: WorkerId) -> bool {
+        self.any_ready(|id| id != worker)
+    }
+
+    /// Whether a ready worker of the request's model satisfies `wanted`.
+    fn any_ready(&self, wanted: impl Fn(WorkerId) -> bool) -> bool {
+        self.model.is_some_and(|model| {
+            let fleet = self.connection.shard.shared.fleet.load();
+            let placed = fleet.placement.models.get(model.0 as usize);
+            placed.is_some_and(|placed| placed.ready.iter().any(|&id| wanted(id)))
+        })
     }
 
     fn count_error(&self, kind: ErrorKind) {

@@ -164,17 +164,19 @@ struct Message {
     head: Vec<u8>,
     /// Keeps the memory behind the second vector alive.
     _body: Rc<Vec<u8>>,
-    vectors: [libc::iovec; 2],
+    /// On the heap: the kernel reads them where they were when the write was submitted, and the
+    /// message itself moves after that.
+    vectors: Box<[libc::iovec; 2]>,
     first: usize,
 }
 
 impl Message {
     fn new(mut head: Vec<u8>, body: Rc<Vec<u8>>, range: std::ops::Range<usize>) -> Self {
         let payload = &body[range];
-        let vectors = [
+        let vectors = Box::new([
             libc::iovec { iov_base: head.as_mut_ptr().cast(), iov_len: head.len() },
             libc::iovec { iov_base: payload.as_ptr().cast_mut().cast(), iov_len: payload.len() },
-        ];
+        ]);
         Self { head, _body: body, vectors, first: 0 }
     }
 
@@ -197,8 +199,8 @@ impl Message {
     }
 }
 
-// SAFETY: the vectors point into heap memory owned by `head` and `_body`, which move with the
-// value without moving their contents, and neither is changed while the value exists. `Vec<iovec>`
+// SAFETY: the vectors are on the heap and point into heap memory owned by `head` and `_body`; all of
+// it stays where it is when the value moves, and none of it is changed while the kernel may read. `Vec<iovec>`
 // (the library's own implementation) would not keep that memory alive.
 unsafe impl IoVecBuf for Message {
     fn read_iovec_ptr(&self) -> *const libc::iovec {
