@@ -43,6 +43,8 @@ pub use state::PolicyState;
 
 #[cfg(test)]
 mod fake_fleet;
+#[cfg(test)]
+mod simulation;
 
 use crate::fleet::WorkerId;
 
