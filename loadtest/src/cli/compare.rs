@@ -39,11 +39,11 @@ pub struct Args {
     scenarios: Vec<Load>,
 
     /// Rounds; medians are taken over them
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=99))]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=99))]
     runs: u32,
 
     /// Seconds measured per run
-    #[arg(long, value_name = "SECONDS", default_value = "3", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
     seconds: Duration,
 
     /// Command that starts our gateway. {port}, {metrics_port} and {workers} (the engines' URLs)

@@ -38,11 +38,13 @@ pub struct ArmResult {
     pub p99_ms: f64,
     /// CPU time of the gateway per request, or per event of a stream, in microseconds.
     pub cpu_us: Option<f64>,
-    /// Lowest and highest of the runs.
-    pub cpu_us_range: Option<(f64, f64)>,
+    /// The same, run by run.
+    pub cpu_us_runs: Vec<Option<f64>>,
     /// From an engine's write of an event to the client's read of it.
     pub event_delay_p50_ms: f64,
     pub event_delay_p99_ms: f64,
+    /// The same, run by run.
+    pub event_delay_p99_ms_runs: Vec<f64>,
     pub failed: u64,
 }
 
@@ -110,8 +112,7 @@ impl CompareReport {
                 bar(format!("{name}: CPU per {unit}, x smg"), result.cpu_ratio(OURS, SMG), limit);
             }
             if name.is_stream() {
-                let delay = |arm| result.arm(arm).map(|arm| arm.event_delay_p99_ms);
-                let added = delay(OURS).zip(delay(NGINX)).map(|(ours, nginx)| ours - nginx);
+                let added = result.added_delay_p99_ms(OURS, NGINX);
                 bar("sse: event delay p99 beyond nginx's, ms".into(), added, 1.0);
             }
         }
@@ -126,10 +127,23 @@ impl ScenarioResult {
         self.arms.iter().find(|arm| arm.arm == name)
     }
 
-    /// CPU of one arm as a multiple of another's.
+    /// How much later than through `than` events arrive through `arm`, in milliseconds at the 99th
+    /// percentile: the median of the differences within each round.
+    fn added_delay_p99_ms(&self, arm: &str, than: &str) -> Option<f64> {
+        let (arm, than) = (self.arm(arm)?, self.arm(than)?);
+        let pairs = arm.event_delay_p99_ms_runs.iter().zip(&than.event_delay_p99_ms_runs);
+        median(pairs.map(|(arm, than)| arm - than).collect())
+    }
+
+    /// CPU of one arm as a multiple of another's: the median of the ratios within each round. What
+    /// disturbs a machine lasts longer than a run, so runs of one round share it.
     pub fn cpu_ratio(&self, arm: &str, of: &str) -> Option<f64> {
-        let (arm, of) = (self.arm(arm)?.cpu_us?, self.arm(of)?.cpu_us?);
-        (of > 0.0).then(|| arm / of)
+        let (arm, of) = (&self.arm(arm)?.cpu_us_runs, &self.arm(of)?.cpu_us_runs);
+        let ratio = |(arm, of): (&Option<f64>, &Option<f64>)| {
+            let (arm, of) = ((*arm)?, (*of)?);
+            (of > 0.0).then(|| arm / of)
+        };
+        median(arm.iter().zip(of).filter_map(ratio).collect())
     }
 }
 
@@ -138,21 +152,21 @@ impl ArmResult {
         let of = |value: fn(&Report) -> f64| {
             median(samples.iter().map(|sample| value(&sample.load)).collect()).unwrap_or(0.0)
         };
-        let cpu: Vec<f64> = samples.iter().filter_map(|sample| sample.cpu_us).collect();
-        let range = |values: &[f64]| {
-            let low = values.iter().copied().reduce(f64::min)?;
-            Some((low, values.iter().copied().reduce(f64::max)?))
-        };
+        let cpu_us_runs: Vec<_> = samples.iter().map(|sample| sample.cpu_us).collect();
         Self {
             arm,
             requests_per_s: of(|report| report.requests_per_s),
             events_per_s: of(|report| report.events_per_s),
             p50_ms: of(|report| report.latency_ms.p50),
             p99_ms: of(|report| report.latency_ms.p99),
-            cpu_us_range: range(&cpu),
-            cpu_us: median(cpu),
+            cpu_us: median(cpu_us_runs.iter().copied().flatten().collect()),
+            cpu_us_runs,
             event_delay_p50_ms: of(|report| report.event_delay_ms.p50),
             event_delay_p99_ms: of(|report| report.event_delay_ms.p99),
+            event_delay_p99_ms_runs: samples
+                .iter()
+                .map(|sample| sample.load.event_delay_ms.p99)
+                .collect(),
             failed: samples.iter().map(|sample| sample.load.failed).sum(),
         }
     }
@@ -173,7 +187,7 @@ impl fmt::Display for CompareReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "medians of {} runs of {} s; gateway on CPU {:?}, engines and client on CPU {:?}",
+            "medians of {} rounds of {} s; gateway on CPU {:?}, engines and client on CPU {:?}",
             self.runs, self.seconds, self.gateway_cpus, self.load_cpus
         )?;
         for result in &self.scenarios {
@@ -218,8 +232,10 @@ impl fmt::Display for ScenarioResult {
             } else {
                 (arm.requests_per_s, arm.p50_ms, arm.p99_ms)
             };
-            let range = arm
-                .cpu_us_range
+            let of_runs =
+                |pick: fn(f64, f64) -> f64| arm.cpu_us_runs.iter().copied().flatten().reduce(pick);
+            let range = of_runs(f64::min)
+                .zip(of_runs(f64::max))
                 .map_or_else(|| "-".into(), |(low, high)| format!("{low:.1}..{high:.1}"));
             writeln!(
                 f,
@@ -258,11 +274,25 @@ mod tests {
             p50_ms: 1.0,
             p99_ms: 1.0,
             cpu_us,
-            cpu_us_range: cpu_us.map(|us| (us, us)),
+            cpu_us_runs: vec![cpu_us],
             event_delay_p50_ms: 1.0,
             event_delay_p99_ms: delay_p99_ms,
+            event_delay_p99_ms_runs: vec![delay_p99_ms],
             failed: 0,
         }
+    }
+
+    #[test]
+    fn ratios_are_taken_within_rounds() {
+        let runs = |arm: &str, runs: &[f64]| ArmResult {
+            cpu_us_runs: runs.iter().copied().map(Some).collect(),
+            ..result(arm, None, 0.0)
+        };
+        // The second round was disturbed: both arms cost twice as much.
+        let arms = vec![runs("nginx", &[10.0, 20.0, 12.0]), runs("ours", &[8.0, 16.0, 9.0])];
+        let result = ScenarioResult { scenario: Scenario::Short, arms };
+        assert_eq!(result.cpu_ratio("ours", "nginx"), Some(0.8));
+        assert_eq!(result.cpu_ratio("ours", "smg"), None);
     }
 
     #[test]
