@@ -6,8 +6,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use smg_core::fleet::{ModelId, Placement, WorkerId};
+use smg_core::policy::PolicyKind;
+use smg_core::policy::ring::HashRing;
 
-use crate::config::WorkerUrl;
+use crate::config::{OverloadConfig, WorkerUrl};
 
 /// One immutable epoch, published by the control plane.
 #[derive(Debug, Default)]
@@ -16,6 +18,10 @@ pub struct Fleet {
     pub placement: Placement,
     /// Registered workers by slot.
     pub workers: Vec<Option<Arc<Worker>>>,
+    /// The policy of each model, at the positions of [`Placement::models`].
+    pub policies: Vec<ModelPolicy>,
+    /// What the decisions of some model need of a request.
+    pub wants: Wants,
     /// Registered workers that are ready.
     pub ready: usize,
     /// Registered workers.
@@ -28,6 +34,16 @@ impl Fleet {
         self.workers.get(id.slot as usize)?.as_ref().filter(|worker| worker.id == id)
     }
 
+    /// The policy of a model of this epoch.
+    pub fn policy(&self, model: ModelId) -> PolicyKind {
+        self.policies.get(model.0 as usize).map_or(PolicyKind::LeastLoad, |policy| policy.kind)
+    }
+
+    /// The ring of a model whose policy needs one.
+    pub fn ring(&self, model: ModelId) -> Option<&HashRing> {
+        self.policies.get(model.0 as usize)?.ring.as_deref()
+    }
+
     /// Registered workers in order of their slots.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Worker>> {
         self.workers.iter().flatten()
@@ -36,6 +52,57 @@ impl Fleet {
     /// Some ready worker that accepts plain requests, for questions any of them can answer.
     pub fn any_ready(&self) -> Option<&Arc<Worker>> {
         self.iter().find(|worker| worker.state == WorkerState::Ready)
+    }
+}
+
+/// How the requests of one model are routed.
+#[derive(Debug, Clone)]
+pub struct ModelPolicy {
+    /// The policy.
+    pub kind: PolicyKind,
+    /// The model's workers, for policies that hash.
+    pub ring: Option<Arc<HashRing>>,
+}
+
+impl ModelPolicy {
+    /// A policy for a model without workers.
+    pub fn new(kind: PolicyKind) -> Self {
+        let hashes = matches!(kind, PolicyKind::PrefixHash | PolicyKind::ConsistentHashing);
+        Self { kind, ring: hashes.then(Arc::default) }
+    }
+
+    /// Takes a worker in.
+    pub fn join(&mut self, worker: WorkerId, url: &WorkerUrl) {
+        if let Some(ring) = &mut self.ring {
+            Arc::make_mut(ring).insert(worker, url.as_str());
+        }
+    }
+
+    /// Leaves a worker out.
+    pub fn leave(&mut self, worker: WorkerId) {
+        if let Some(ring) = &mut self.ring {
+            Arc::make_mut(ring).remove(worker);
+        }
+    }
+}
+
+/// What has to be read of a request before its model, and so its policy, is known.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Wants {
+    /// Text and token IDs: an index, or a hash of the prompt's head.
+    pub prompt: bool,
+    /// Token IDs where they are given, to credit a worker with a prompt's length.
+    pub tokens: bool,
+}
+
+impl Wants {
+    /// Also what `policy` reads.
+    pub fn also(self, policy: PolicyKind) -> Self {
+        let reads_prompt = matches!(policy, PolicyKind::CacheAware | PolicyKind::PrefixHash);
+        Self {
+            prompt: self.prompt || reads_prompt,
+            tokens: self.tokens || policy.reads_loads(),
+        }
     }
 }
 
@@ -99,6 +166,8 @@ pub struct WorkerSpec {
     pub priority: u32,
     /// Shown back; no policy reads it.
     pub cost: f64,
+    /// When it is left out as overloaded; in place of the fleet's thresholds, signal by signal.
+    pub overload: OverloadConfig,
     /// Engine kind: `vllm`, `sglang`, ... once known.
     pub runtime: Option<String>,
 }
@@ -113,6 +182,7 @@ impl WorkerSpec {
             labels: BTreeMap::new(),
             priority: 50,
             cost: 1.0,
+            overload: OverloadConfig::default(),
             runtime: None,
         }
     }

@@ -35,6 +35,8 @@ use tape::View;
 pub struct Prompt<'a> {
     /// The `model` field; `None` when it is absent, empty or not a string.
     pub model: Option<&'a str>,
+    /// A `model` is given, but not as a string with something in it: it can name no model.
+    pub model_is_unusable: bool,
     /// True exactly for `"stream": true`.
     pub stream: bool,
     /// The routing text; empty when there is none or when `tokens` routes.
@@ -206,6 +208,7 @@ enum Want {
 #[derive(Default)]
 struct Found {
     model: Slot,
+    model_is_unusable: bool,
     rid: Slot,
     stream: bool,
     namespace: Option<Namespace>,
@@ -216,6 +219,7 @@ struct Found {
 impl Found {
     fn clear(&mut self) {
         self.stream = false;
+        self.model_is_unusable = false;
         self.namespace = None;
         for text in [&mut self.text, &mut self.model.text, &mut self.rid.text] {
             text.clear();
@@ -231,6 +235,8 @@ impl Found {
 
     fn collect(&mut self, endpoint: Endpoint, fields: &Fields<'_>, want: Want) {
         self.model.set(fields.str(Field::Model).filter(|model| !model.is_empty()));
+        let given = fields.get(Field::Model).is_some_and(|model| !model.is_null());
+        self.model_is_unusable = given && self.model.get().is_none();
         self.rid.set(fields.str(Field::Rid));
         self.stream = fields.get(Field::Stream).is_some_and(View::is_true);
         self.namespace = namespace::of_request(endpoint, fields);
@@ -260,6 +266,7 @@ impl Found {
     fn prompt(&self) -> Prompt<'_> {
         Prompt {
             model: self.model.get(),
+            model_is_unusable: self.model_is_unusable,
             stream: self.stream,
             text: &self.text,
             tokens: &self.tokens,

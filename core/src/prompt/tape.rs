@@ -23,6 +23,10 @@ impl<'t> View<'t> {
         matches!(self.0.first(), Some(Node::Static(StaticNode::Bool(true))))
     }
 
+    pub(super) fn is_null(self) -> bool {
+        matches!(self.0.first(), Some(Node::Static(StaticNode::Null)))
+    }
+
     pub(super) fn is_object(self) -> bool {
         matches!(self.0.first(), Some(Node::Object { .. }))
     }

@@ -33,6 +33,7 @@ pub(crate) async fn serve(connection: &mut Connection, own: Own, request: &Reque
             workers::add(connection, request).await
         }
         Own::Workers => workers::list(connection, request).await,
+        Own::Loads | Own::GetLoads => workers::loads(connection, request).await,
         Own::Worker => workers::one(connection, request).await,
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::config::Secret;
+use crate::config::{OverloadConfig, Secret};
 use crate::control::Update;
 use crate::fleet::WorkerSpec;
 
@@ -27,6 +27,7 @@ pub fn whole(body: &[u8]) -> Result<WorkerSpec, String> {
     spec.cost = number(&value, "cost")?.unwrap_or(spec.cost);
     spec.runtime = text(&value, "runtime_type")?.or(text(&value, "runtime")?);
     spec.model = model(&value)?;
+    spec.overload = overload(&value)?.unwrap_or_default();
     if let Some(kind) = text(&value, "worker_type")?
         && kind != "regular"
     {
@@ -43,6 +44,7 @@ pub fn patch(body: &[u8]) -> Result<Update, String> {
         cost: number(&value, "cost")?,
         labels: labels(&value)?,
         api_key: text(&value, "api_key")?,
+        overload: overload(&value)?,
     })
 }
 
@@ -110,6 +112,26 @@ fn labels(value: &Value) -> Result<Vec<(String, String)>, String> {
         .collect()
 }
 
+/// A worker's own thresholds of overload protection.
+fn overload(value: &Value) -> Result<Option<OverloadConfig>, String> {
+    let block = match &value["overload"] {
+        Value::Null => return Ok(None),
+        block @ Value::Object(_) => block,
+        _ => return Err("overload must be an object of waiting_requests and token_usage".into()),
+    };
+    let waiting_requests = whole_number(block, "waiting_requests")
+        .map_err(|error| format!("overload.{error}"))?;
+    if waiting_requests == Some(0) {
+        return Err("overload.waiting_requests must be at least 1".into());
+    }
+    let token_usage =
+        number(block, "token_usage").map_err(|error| format!("overload.{error}"))?;
+    if token_usage.is_some_and(|usage| usage <= 0.0 || usage > 1.0) {
+        return Err("overload.token_usage must be above 0 and at most 1".into());
+    }
+    Ok(Some(OverloadConfig { waiting_requests, token_usage }))
+}
+
 fn model(value: &Value) -> Result<Option<String>, String> {
     match &value["models"] {
         Value::Null => text(value, "model_id"),
@@ -132,6 +154,15 @@ mod tests {
     }
 
     #[test]
+    fn overload_thresholds_may_be_given_one_by_one() {
+        let spec = whole(br#"{"url":"http://a","overload":{"waiting_requests":3}}"#).unwrap();
+        let expected = OverloadConfig { waiting_requests: Some(3), token_usage: None };
+        assert_eq!(spec.overload, expected);
+        let spec = whole(br#"{"url":"http://a","overload":{"token_usage":1.0}}"#).unwrap();
+        assert_eq!(spec.overload.token_usage, Some(1.0));
+    }
+
+    #[test]
     fn errors_name_the_field() {
         for (body, says) in [
             (&b"{"[..], "not JSON"),
@@ -144,6 +175,9 @@ mod tests {
             (br#"{"url":"http://a","api_key":"a\nb"}"#, "api_key must not contain control"),
             (br#"{"url":"http://a","worker_type":"prefill"}"#, "worker_type \"prefill\""),
             (br#"{"url":"http://a","models":{}}"#, "models must be a list"),
+            (br#"{"url":"http://a","overload":7}"#, "overload must be an object"),
+            (br#"{"url":"http://a","overload":{"waiting_requests":0}}"#, "at least 1"),
+            (br#"{"url":"http://a","overload":{"token_usage":1.5}}"#, "overload.token_usage"),
         ] {
             let error = whole(body).unwrap_err();
             assert!(error.contains(says), "{error} lacks {says}");

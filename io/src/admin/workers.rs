@@ -153,6 +153,15 @@ async fn remove(connection: &mut Connection, request: &Request, uuid: String) ->
     }
 }
 
+/// `GET /loads` and `/get_loads`: the latest load reports.
+pub async fn loads(connection: &mut Connection, request: &Request) -> Next {
+    let (reply, answer) = async_channel::bounded(1);
+    match ask(connection, Command::Loads { reply }, answer).await {
+        Some(body) => connection.reply(request, 200, JSON, &[], &body).await,
+        None => unavailable(connection, request).await,
+    }
+}
+
 /// Sends a command to the control core and waits for its answer; `None` when it is too busy.
 async fn ask<T>(
     connection: &Connection,
@@ -223,6 +232,14 @@ fn spec_fields(spec: &WorkerSpec) -> Map<String, Value> {
     body.insert("priority".into(), json!(spec.priority));
     body.insert("cost".into(), json!(spec.cost));
     body.insert("labels".into(), json!(spec.labels));
+    let overload = spec.overload;
+    if overload.waiting_requests.is_some() || overload.token_usage.is_some() {
+        let block = json!({
+            "waiting_requests": overload.waiting_requests,
+            "token_usage": overload.token_usage,
+        });
+        body.insert("overload".into(), block);
+    }
     body
 }
 

@@ -134,6 +134,9 @@ impl FromStr for WorkerUrl {
             return Err(WorkerUrlError::QueryOrFragment);
         }
         let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        if path.split('/').any(|segment| matches!(segment, "." | "..")) {
+            return Err(WorkerUrlError::Malformed);
+        }
         if authority.contains('@') {
             return Err(WorkerUrlError::UserInfo);
         }

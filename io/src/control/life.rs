@@ -12,9 +12,10 @@ use smg_core::fleet::WorkerId;
 use tracing::{info, warn};
 
 use super::http::{Question, Reply, ask};
+use super::loads::{LoadReports, Monitor};
 use super::registry::{Record, Registry, Signal};
 use super::resolver::Resolver;
-use super::seam::Runtime;
+use super::seam::{Class, Runtime};
 use crate::config::WorkerUrl;
 use crate::fleet::{WorkerSpec, WorkerState};
 use crate::shared::Shared;
@@ -38,6 +39,8 @@ pub struct Life<R> {
     pub resolver: Resolver,
     /// Counts probes: successes, failures.
     pub probes: Rc<std::cell::Cell<(u64, u64)>>,
+    /// Load reports.
+    pub loads: Rc<RefCell<LoadReports>>,
     /// The worker.
     pub record: Rc<Record>,
     /// Wakes this task.
@@ -63,11 +66,25 @@ impl<R: Runtime> Life<R> {
             registry.publish();
             id
         };
+        self.watch_load(id);
         info!(target: "smg::workers", worker = %self.url(), model = %model, "worker registered");
         self.probe_until_removed(id, addr).await;
         self.drain(id).await;
         self.registry.borrow_mut().remove(&self.record);
         info!(target: "smg::workers", worker = %self.url(), "worker removed");
+    }
+
+    /// Starts asking the worker for its load.
+    fn watch_load(&self, id: WorkerId) {
+        let monitor = Monitor {
+            runtime: self.runtime,
+            shared: self.shared.clone(),
+            registry: self.registry.clone(),
+            reports: self.loads.clone(),
+            id,
+            phase: self.registry.borrow_mut().phase(),
+        };
+        self.runtime.spawn(Class::Loads, monitor.run());
     }
 
     fn url(&self) -> WorkerUrl {

@@ -3,6 +3,7 @@
 
 pub mod http;
 pub mod life;
+pub mod loads;
 pub mod on_glommio;
 pub mod on_monoio;
 pub mod pacing;
@@ -18,9 +19,11 @@ use std::sync::Arc;
 
 use smg_core::fleet::WorkerId;
 
+use crate::config::OverloadConfig;
 use crate::fleet::WorkerSpec;
 use crate::shared::Shared;
 use life::Life;
+use loads::LoadReports;
 use registry::{AddError, Registry, Signal};
 use resolver::Resolver;
 use seam::{Class, Runtime};
@@ -40,6 +43,8 @@ pub enum Command {
     Remove { uuid: String, reply: async_channel::Sender<bool> },
     /// A worker that is not registered yet: its spec and why, if the id is known.
     Pending { uuid: String, reply: async_channel::Sender<Option<(Arc<WorkerSpec>, String)>> },
+    /// The latest load reports, as the body of `/get_loads`.
+    Loads { reply: async_channel::Sender<Vec<u8>> },
     /// A worker refused a connection: probe it now.
     Suspect(WorkerId),
 }
@@ -54,6 +59,7 @@ pub enum Update {
         cost: Option<f64>,
         labels: Vec<(String, String)>,
         api_key: Option<String>,
+        overload: Option<OverloadConfig>,
     },
 }
 
@@ -75,12 +81,16 @@ pub struct Control {
     probes: Rc<std::cell::Cell<(u64, u64)>>,
     /// Sizes of the indexes after the last sweep of each model.
     gauges: Rc<RefCell<pacing::TreeGauges>>,
+    /// Load reports.
+    loads: Rc<RefCell<LoadReports>>,
 }
 
 impl Control {
-    fn new(shared: Arc<Shared>, resolver: Resolver) -> Rc<Self> {
+    fn new(shared: Arc<Shared>, resolver: Resolver, loads: LoadReports) -> Rc<Self> {
+        let loads = Rc::new(RefCell::new(loads));
         Rc::new(Self {
-            registry: Rc::new(RefCell::new(Registry::new(shared.clone()))),
+            registry: Rc::new(RefCell::new(Registry::new(shared.clone(), loads.clone()))),
+            loads,
             shared,
             resolver,
             probes: Rc::default(),
@@ -99,6 +109,7 @@ impl Control {
             registry: self.registry.clone(),
             resolver: self.resolver.clone(),
             probes: self.probes.clone(),
+            loads: self.loads.clone(),
             record,
             signals,
         };
@@ -115,11 +126,12 @@ impl Control {
                 return Err(UpdateError::OtherUrl);
             }
             Update::Replace(spec) => spec,
-            Update::Patch { priority, cost, labels, api_key } => {
+            Update::Patch { priority, cost, labels, api_key, overload } => {
                 let mut spec = WorkerSpec::clone(&present);
                 spec.priority = priority.unwrap_or(spec.priority);
                 spec.cost = cost.unwrap_or(spec.cost);
                 spec.labels.extend(labels);
+                spec.overload = overload.unwrap_or(spec.overload);
                 if let Some(key) = api_key {
                     spec.api_key = Some(crate::config::Secret::new(key));
                 }
@@ -161,6 +173,11 @@ impl Control {
                         (record.spec.borrow().clone(), record.last_error.borrow().clone())
                     });
                     let _ = reply.try_send(pending);
+                }
+                Command::Loads { reply } => {
+                    let fleet = self.shared.fleet.load();
+                    let page = loads::page(&fleet, self.loads.borrow().table());
+                    let _ = reply.try_send(page);
                 }
                 Command::Suspect(id) => {
                     if let Some(record) = self.registry.borrow().record_of(id) {

@@ -1,16 +1,20 @@
 //! The one writer of the fleet: which workers are registered, in what state, and the epochs made of
 //! that.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use smg_core::fleet::{MAX_WORKERS, ModelId, ModelPlacement, Placement, WorkerId};
+use smg_core::policy::PolicyKind;
 use smg_core::rng::Rng;
+use tracing::warn;
 
+use super::loads::LoadReports;
 use crate::config::WorkerUrl;
-use crate::fleet::{Fleet, Worker, WorkerSpec, WorkerState};
+use crate::fleet::{Fleet, ModelPolicy, Wants, Worker, WorkerSpec, WorkerState};
 use crate::messages::Message;
 use crate::runtime::clock;
 use crate::shared::Shared;
@@ -53,10 +57,13 @@ pub struct Registry {
     epoch: u64,
     rng: Rng,
     dirty: bool,
+    loads: Rc<RefCell<LoadReports>>,
 }
 
 struct Model {
     name: Arc<str>,
+    /// Decided by the first worker, until the last one leaves.
+    policy: ModelPolicy,
     members: Vec<WorkerId>,
 }
 
@@ -71,7 +78,7 @@ pub enum AddError {
 
 impl Registry {
     /// An empty fleet.
-    pub fn new(shared: Arc<Shared>) -> Self {
+    pub fn new(shared: Arc<Shared>, loads: Rc<RefCell<LoadReports>>) -> Self {
         Self {
             shared,
             records: HashMap::new(),
@@ -83,6 +90,7 @@ impl Registry {
             epoch: 0,
             rng: Rng::new(clock::seed()),
             dirty: true,
+            loads,
         }
     }
 
@@ -119,6 +127,22 @@ impl Registry {
         self.records.get(uuid)
     }
 
+    /// The registered worker.
+    pub fn worker(&self, id: WorkerId) -> Option<&Arc<Worker>> {
+        self.workers.get(id.slot as usize)?.as_ref().filter(|worker| worker.id == id)
+    }
+
+    /// The policy of a model.
+    pub fn policy(&self, model: ModelId) -> PolicyKind {
+        let model = self.models.get(model.0 as usize);
+        model.map_or(self.shared.config.policy, |model| model.policy.kind)
+    }
+
+    /// A random share of an interval, 0 to 1.
+    pub fn phase(&mut self) -> f64 {
+        self.rng.next_u64() as f64 / u64::MAX as f64
+    }
+
     /// The record behind a registration.
     pub fn record_of(&self, id: WorkerId) -> Option<&Rc<Record>> {
         let worker = self.workers.get(id.slot as usize)?.as_ref()?;
@@ -129,6 +153,7 @@ impl Registry {
     pub fn register(&mut self, record: &Record, addr: SocketAddr, model: &str) -> WorkerId {
         let spec = record.spec.borrow().clone();
         let model = self.model(model);
+        self.settle_policy(model, &spec);
         let slot = self.take_slot();
         let id = WorkerId { slot: slot as u32, generation: self.generations[slot] };
         self.shared.breakers.reset(id);
@@ -141,9 +166,11 @@ impl Registry {
             model,
             model_name: self.models[model.0 as usize].name.clone(),
             authorization: bearer(&spec),
-            spec,
+            spec: spec.clone(),
         }));
-        self.models[model.0 as usize].members.push(id);
+        let entry = &mut self.models[model.0 as usize];
+        entry.members.push(id);
+        entry.policy.join(id, &spec.url);
         record.id.set(Some(id));
         self.dirty = true;
         id
@@ -163,6 +190,9 @@ impl Registry {
     /// Moves a registered worker to `state`.
     pub fn set_state(&mut self, id: WorkerId, state: WorkerState) {
         self.change(id, |worker| worker.state = state);
+        if state != WorkerState::Ready {
+            self.loads.borrow_mut().clear(id);
+        }
     }
 
     /// Takes a new spec over into the published worker.
@@ -183,8 +213,11 @@ impl Registry {
         let Some(id) = record.id.take() else { return };
         let slot = id.slot as usize;
         if let Some(worker) = self.workers[slot].take() {
-            self.models[worker.model.0 as usize].members.retain(|&member| member != id);
+            let model = &mut self.models[worker.model.0 as usize];
+            model.members.retain(|&member| member != id);
+            model.policy.leave(id);
         }
+        self.loads.borrow_mut().clear(id);
         self.generations[slot] = self.generations[slot].wrapping_add(1);
         self.free.push(slot);
         self.dirty = true;
@@ -237,6 +270,8 @@ impl Registry {
         self.shared.fleet.store(Arc::new(Fleet {
             placement: Placement { epoch: self.epoch, models, names },
             workers: self.workers.clone(),
+            policies: self.models.iter().map(|model| model.policy.clone()).collect(),
+            wants: self.wants(),
             ready,
             total,
         }));
@@ -244,10 +279,33 @@ impl Registry {
 
     fn model(&mut self, name: &str) -> ModelId {
         let at = self.models.iter().position(|model| &*model.name == name).unwrap_or_else(|| {
-            self.models.push(Model { name: name.into(), members: Vec::new() });
+            let policy = ModelPolicy::new(self.shared.config.policy);
+            self.models.push(Model { name: name.into(), policy, members: Vec::new() });
             self.models.len() - 1
         });
         ModelId(at as u32)
+    }
+
+    /// The first worker of a model decides its policy by its label.
+    fn settle_policy(&mut self, model: ModelId, spec: &WorkerSpec) {
+        let entry = &mut self.models[model.0 as usize];
+        if !entry.members.is_empty() {
+            return;
+        }
+        let default = self.shared.config.policy;
+        let label = spec.labels.get("policy").map(String::as_str);
+        let kind = label.map_or(Ok(default), str::parse::<PolicyKind>).unwrap_or_else(|_| {
+            warn!(target: "smg::workers", worker = %spec.url, label, policy = %default,
+                "no policy has the name in the worker's label; its model takes --policy");
+            default
+        });
+        entry.policy = ModelPolicy::new(kind);
+    }
+
+    /// What decisions of the models served read of a request.
+    fn wants(&self) -> Wants {
+        let served = self.models.iter().filter(|model| !model.members.is_empty());
+        served.fold(Wants::default(), |wants, model| wants.also(model.policy.kind))
     }
 
     /// A free slot. One with requests of its last worker still in flight stays taken, so that counts

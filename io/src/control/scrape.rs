@@ -120,14 +120,15 @@ fn answer(
     headers: &[Header],
     page: &dyn Fn(Asked<'_>) -> Page,
 ) -> Page {
-    if !matches!(head.method, Method::Get | Method::Head) {
-        return text(405, "method not allowed; use GET");
-    }
     let accept = find(headers, Known::Accept).map_or(&b""[..], |header| header.value.of(buf));
-    page(Asked {
+    let page = page(Asked {
         path: split_query(path_and_query(head.target.of(buf))).0,
         open_metrics: memchr::memmem::find(accept, b"application/openmetrics-text").is_some(),
-    })
+    });
+    if page.status != 404 && !matches!(head.method, Method::Get | Method::Head) {
+        return text(405, "method not allowed; use GET");
+    }
+    page
 }
 
 /// A plain-text page.

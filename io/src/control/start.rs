@@ -13,7 +13,8 @@ use super::on_monoio::Monoio;
 use super::resolver::Resolver;
 use super::scrape::{self, Asked, Page};
 use super::seam::{Class, Runtime};
-use super::{Command, Control, pacing};
+use super::loads::LoadReports;
+use super::{Command, Control, loads, pacing};
 use crate::admin::probes;
 use crate::config::IoDriver;
 use crate::fleet::WorkerSpec;
@@ -95,7 +96,10 @@ async fn tasks<R: Runtime>(
     sockets: ControlSockets,
     resolver: Resolver,
 ) {
-    let control = Control::new(shared.clone(), resolver);
+    let (loads, changed) = LoadReports::new();
+    let control = Control::new(shared.clone(), resolver, loads);
+    let publication = loads::publish(runtime, shared.clone(), control.loads.clone(), changed);
+    runtime.spawn(Class::Events, publication);
     control.registry.borrow_mut().publish();
     for url in &shared.config.worker_urls {
         if let Err(error) = control.add(runtime, WorkerSpec::new(url.clone())) {
@@ -135,6 +139,7 @@ fn exposition_page(control: &Control, open_metrics: bool) -> Page {
         &control.shared,
         control.probes.get(),
         &control.gauges.borrow(),
+        control.loads.borrow().table(),
     );
     Page { status: 200, content_type: text.content_type(), body: text.finish() }
 }

@@ -27,7 +27,8 @@ pub enum Interrupt {
 /// The receiving half of a client connection and what watches it.
 pub struct ClientSide {
     reader: Reader,
-    /// Received and not consumed; empty while a read is armed, since the read owns it.
+    /// Received and not consumed. A read armed by [`ClientSide::fill`] owns it and appends to it; one
+    /// armed to watch the client has a buffer of its own when there are bytes in this one.
     buf: Vec<u8>,
     gone: bool,
     ready_buffer: usize,
@@ -84,7 +85,7 @@ impl ClientSide {
         }
         std::future::poll_fn(|cx| {
             if let Poll::Ready((outcome, buf)) = self.reader.poll(cx) {
-                self.buf = buf;
+                self.take_in(buf);
                 return Poll::Ready(self.received_or_gone(outcome));
             }
             self.watchdog.poll(cx).map(|()| Err(Interrupt::Deadline))
@@ -109,13 +110,16 @@ impl ClientSide {
     pub fn poll_interrupt(&mut self, cx: &mut Context<'_>) -> Poll<Interrupt> {
         while !self.gone {
             if !self.reader.armed() {
-                if self.buf.len() >= PIPELINE_LIMIT {
-                    break;
+                match self.buf.len() {
+                    0 => self.arm(1),
+                    ahead if ahead < PIPELINE_LIMIT => {
+                        self.reader.arm(Vec::with_capacity(FIRST_BUFFER));
+                    }
+                    _ => break,
                 }
-                self.arm(1);
             }
             let Poll::Ready((outcome, buf)) = self.reader.poll(cx) else { break };
-            self.buf = buf;
+            self.take_in(buf);
             // An error is remembered in `gone`, which ends the loop.
             let _ = self.received_or_gone(outcome);
         }
@@ -132,6 +136,15 @@ impl ClientSide {
             buf.reserve_exact(wanted);
         }
         self.reader.arm(buf);
+    }
+
+    /// Adds what a read brought to what was there before it.
+    fn take_in(&mut self, buf: Vec<u8>) {
+        if self.buf.is_empty() {
+            self.buf = buf;
+        } else {
+            self.buf.extend_from_slice(&buf);
+        }
     }
 
     fn received_or_gone(&mut self, outcome: io::Result<usize>) -> Result<usize, Interrupt> {

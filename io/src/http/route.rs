@@ -25,12 +25,14 @@ pub enum Own {
     ModelInfo,
     ServerInfo,
     FlushCache,
+    Loads,
+    GetLoads,
     Workers,
     Worker,
 }
 
 impl Own {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 12] = [
         Self::Health,
         Self::Liveness,
         Self::Readiness,
@@ -39,6 +41,8 @@ impl Own {
         Self::ModelInfo,
         Self::ServerInfo,
         Self::FlushCache,
+        Self::Loads,
+        Self::GetLoads,
         Self::Workers,
         Self::Worker,
     ];
@@ -54,6 +58,8 @@ impl Own {
             Self::ModelInfo => "/get_model_info",
             Self::ServerInfo => "/get_server_info",
             Self::FlushCache => "/flush_cache",
+            Self::Loads => "/loads",
+            Self::GetLoads => "/get_loads",
             Self::Workers => "/workers",
             Self::Worker => "/workers/{worker_id}",
         }
@@ -85,7 +91,10 @@ impl Own {
 
     /// Whether the route needs the admin key.
     pub fn admin(self) -> bool {
-        matches!(self, Self::Workers | Self::Worker | Self::FlushCache)
+        matches!(
+            self,
+            Self::Workers | Self::Worker | Self::FlushCache | Self::Loads | Self::GetLoads
+        )
     }
 }
 
@@ -98,10 +107,6 @@ impl Route {
         if let Some(endpoint) = Endpoint::from_path(path) {
             return Self::Inference(endpoint);
         }
-        let path = match path {
-            [path @ .., b'/'] if !path.is_empty() => path,
-            path => path,
-        };
         if let Some(id) = path.strip_prefix(b"/workers/") {
             let one_segment = !id.is_empty() && !id.contains(&b'/');
             return if one_segment { Self::Own(Own::Worker) } else { Self::Unknown };
@@ -167,10 +172,9 @@ mod tests {
 
     #[test]
     fn paths_that_only_look_alike_are_unknown() {
-        for path in ["/", "/workers/a/b", "/v1/chat/completion", "/healthz", "", "//health"] {
+        for path in ["/", "/workers/a/b", "/v1/chat/completion", "/healthz", "", "//health", "/workers/"] {
             assert_eq!(Route::of(path.as_bytes()), Route::Unknown, "{path}");
         }
-        assert_eq!(Route::of(b"/workers/"), Route::Own(Own::Workers));
     }
 
     #[test]

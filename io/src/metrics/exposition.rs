@@ -1,5 +1,6 @@
 //! Prometheus and OpenMetrics text.
 
+mod engines;
 mod families;
 mod text;
 

@@ -72,6 +72,10 @@ impl Shard {
             extractor.extract_head(endpoint, request.body())
         }
         .map_err(|error| ErrorAnswer::new(ErrorCode::JsonParseError, error.to_string()))?;
+        if prompt.model_is_unusable {
+            let message = "\"model\" must be a string that names a model";
+            return Err(ErrorAnswer::new(ErrorCode::BadRequest, message));
+        }
         let model = resolve(&fleet, prompt.model)?;
         let key = key(&prompt, if hinted { &tokens } else { &[] });
         let stream = prompt.stream;
@@ -231,6 +235,11 @@ impl Shard {
 
 fn resolve<'a>(fleet: &'a Fleet, name: Option<&str>) -> Result<&'a ModelPlacement, ErrorAnswer> {
     fleet.placement.resolve(name).map_err(|error| match (error, name) {
+        _ if fleet.total == 0 => ErrorAnswer::new(
+            ErrorCode::NoAvailableWorkers,
+            "no worker is registered yet; retry when /readiness answers 200",
+        )
+        .retry_after(1),
         (ModelError::Ambiguous, _) => ErrorAnswer::new(
             ErrorCode::MissingModel,
             "this gateway serves several models: name one in \"model\" (GET /v1/models lists them)",
@@ -243,9 +252,10 @@ fn resolve<'a>(fleet: &'a Fleet, name: Option<&str>) -> Result<&'a ModelPlacemen
             ),
         ),
         (ModelError::Unknown, None) => ErrorAnswer::new(
-            ErrorCode::ModelNotFound,
-            "No worker is registered yet; retry when /readiness answers 200",
-        ),
+            ErrorCode::NoAvailableWorkers,
+            "no worker is registered; retry when /readiness answers 200",
+        )
+        .retry_after(1),
     })
 }
 

@@ -203,6 +203,19 @@ fn transcriptions_are_never_refused() {
 }
 
 #[test]
+fn a_model_that_can_name_none_is_told_from_one_that_is_not_given() {
+    for model in ["5", "\"\"", "{}", "[\"m\"]", "true"] {
+        let body = format!(r#"{{"model":{model},"stream":true}}"#);
+        let mut extractor = Extractor::new();
+        assert!(extractor.extract(Chat, body.as_bytes()).unwrap().model_is_unusable, "{body}");
+    }
+    for body in [r#"{}"#, r#"{"model":null}"#, r#"{"model":"m"}"#] {
+        let mut extractor = Extractor::new();
+        assert!(!extractor.extract(Chat, body.as_bytes()).unwrap().model_is_unusable, "{body}");
+    }
+}
+
+#[test]
 fn model_stream_and_rid() {
     let prompt = extract(Chat, r#"{"model":"m1","stream":true,"rid":"r_t1"}"#).unwrap();
     assert_eq!(prompt.model.as_deref(), Some("m1"));

@@ -1,6 +1,7 @@
 //! Every family the gateway exposes, summed over its shards.
 
 use smg_core::breaker::Breakers;
+use smg_core::policy::LoadTable;
 use smg_core::prompt::Endpoint;
 
 use super::{Family, Text};
@@ -25,6 +26,7 @@ pub fn write_all(
     shared: &Shared,
     probes: (u64, u64),
     trees: &TreeGauges,
+    loads: &LoadTable,
 ) {
     let page = Page { shared, shards: &shared.cells.shards, fleet: &shared.fleet.load() };
     page.process(text);
@@ -32,6 +34,7 @@ pub fn write_all(
     page.router(text);
     page.workers(text, probes);
     page.cache_aware(text, trees);
+    super::engines::write(text, page.fleet, loads);
 }
 
 struct Page<'a> {
