@@ -5,9 +5,10 @@ use std::process::ExitCode;
 use smg_io::config::Config;
 use smg_io::launch::Signals;
 
-use crate::cli::{Action, CliError, DemoArgs};
+use crate::cli::{Action, CliError};
 
 mod cli;
+mod demo;
 mod logging;
 
 #[global_allocator]
@@ -16,7 +17,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     match cli::parse(std::env::args_os(), std::env::var("RUST_LOG").ok()) {
         Ok(Action::Launch(config)) => launch(*config),
-        Ok(Action::Demo(args)) => run_demo(args),
+        Ok(Action::Demo(args)) => demo::run(args),
         Err(error) => refuse(&error),
     }
 }
@@ -53,9 +54,4 @@ fn launch(config: Config) -> ExitCode {
             if error.is_usage() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }
-}
-
-fn run_demo(args: DemoArgs) -> ExitCode {
-    eprintln!("smg demo is not available in this build ({args:?})");
-    ExitCode::FAILURE
 }
