@@ -1,7 +1,7 @@
 //! One decision of `cache_aware` after its look-up, and of the other policies at fleet scale.
 //!
 //! Bars: a hit among 8 workers is part of a whole decision of at most 1.5 µs; a miss over 4,000
-//! workers takes at most 12 µs. What a decision costs besides is in `benches/README.md`.
+//! workers takes at most 12 µs.
 
 use std::hint::black_box;
 

@@ -2,6 +2,7 @@
 
 use crate::breaker::{self, Breakers};
 use crate::fleet::{InFlight, WorkerId};
+use crate::policy::Branch;
 use crate::policy::loads::Loads;
 
 /// Everything one decision may read about the fleet: one epoch of placement and loads from start to
@@ -10,7 +11,9 @@ use crate::policy::loads::Loads;
 pub struct Candidates<'a> {
     /// [`crate::fleet::Placement::epoch`] that `ready` belongs to.
     pub epoch: u64,
-    /// The model's ready workers, in order of registration.
+    /// The model's ready workers, in order of registration: the epoch's own list. What was derived
+    /// from a list is kept until the epoch or the list's address changes, so a buffer that is
+    /// filled anew within an epoch will not do.
     pub ready: &'a [WorkerId],
     /// Requests in flight per worker.
     pub in_flight: &'a InFlight,
@@ -35,6 +38,17 @@ pub enum NoWorker {
     /// The request named a target worker that is not there: 503 `no_available_workers`, branch
     /// `target_worker_miss`.
     NoSuchTarget,
+}
+
+impl NoWorker {
+    /// Branch of the policies that count decisions for nobody: `manual`, `prefix_hash` and
+    /// `consistent_hashing`.
+    pub fn branch(self) -> Branch {
+        match self {
+            Self::NoSuchTarget => Branch::TargetWorkerMiss,
+            Self::Overloaded | Self::Unavailable => Branch::NoHealthyWorkers,
+        }
+    }
 }
 
 impl<'a> Candidates<'a> {

@@ -9,7 +9,8 @@
 //!
 //! A worker without a report scores as the best reporting one of the same set plus its own requests
 //! in flight × mean prompt / nominal throughput: it neither attracts everything nor starves. When
-//! nobody reports, the fewest requests in flight win. Exact ties are broken uniformly at random.
+//! nobody reports, the fewest requests in flight win. Ties, equal up to rounding, are broken uniformly
+//! at random.
 
 use crate::fleet::WorkerId;
 use crate::policy::candidates::Eligible;

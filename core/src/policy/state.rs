@@ -6,7 +6,8 @@ use crate::policy::candidates::{Candidates, Eligible};
 use crate::policy::expected_wait::{Floor, Scored};
 
 /// Reused by every decision of one model on one shard, so that a decision allocates nothing once the
-/// vectors have grown to the fleet's size.
+/// vectors have grown to the fleet's size. Models may share one, at the price of deriving the set of
+/// ready workers anew whenever they alternate.
 #[derive(Debug, Default)]
 pub struct PolicyState {
     pub(crate) ready: ReadySet,
