@@ -3,7 +3,7 @@
 use crate::breaker::{self, Breakers};
 use crate::fleet::{InFlight, WorkerId};
 use crate::policy::Branch;
-use crate::policy::loads::Loads;
+use crate::policy::loads::{self, Loads};
 
 /// Everything one decision may read about the fleet: one epoch of placement and loads from start to
 /// end, plus the live counts.
@@ -84,7 +84,7 @@ impl<'a> Candidates<'a> {
     }
 
     fn except(self, tried: &'a [WorkerId]) -> Eligible<'a> {
-        Eligible { breakers: self.breakers.reader(), tried, all: self }
+        Eligible { breakers: self.breakers.reader(), loads: self.loads.reader(), tried, all: self }
     }
 }
 
@@ -93,6 +93,7 @@ impl<'a> Candidates<'a> {
 pub struct Eligible<'a> {
     all: Candidates<'a>,
     breakers: breaker::Reader<'a>,
+    loads: loads::Reader<'a>,
     /// Workers already tried, unless nobody else is left.
     tried: &'a [WorkerId],
 }
@@ -101,7 +102,7 @@ impl<'a> Eligible<'a> {
     /// Whether `worker`, which must be one of `ready`, may be chosen.
     #[inline]
     pub fn allows(&self, worker: WorkerId) -> bool {
-        self.allows_silent(worker) && !self.all.loads.overloaded(worker)
+        self.allows_silent(worker) && !self.loads.vetoes(worker)
     }
 
     /// [`Eligible::allows`] for a worker that no report can veto.
@@ -113,6 +114,17 @@ impl<'a> Eligible<'a> {
     /// The eligible workers, in order of registration.
     pub fn iter(self) -> impl Iterator<Item = WorkerId> + 'a {
         self.all.ready.iter().copied().filter(move |&worker| self.allows(worker))
+    }
+
+    /// Lists them, in order of registration.
+    pub fn list(self, into: &mut Vec<WorkerId>) {
+        into.clear();
+        // A plain loop: `iter` in `extend` is not inlined, and this is a scan of the fleet.
+        for &worker in self.all.ready {
+            if self.allows(worker) {
+                into.push(worker);
+            }
+        }
     }
 
     /// Requests in flight at `worker`.

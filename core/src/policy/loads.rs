@@ -71,7 +71,7 @@ impl Loads {
     /// Whether overload protection vetoes `worker`. A worker without a report is never vetoed.
     #[inline]
     pub fn overloaded(&self, worker: WorkerId) -> bool {
-        wait(&self.waits, worker).is_some_and(|wait| wait.secs == f64::INFINITY)
+        self.reader().vetoes(worker)
     }
 
     /// Tokens credited to `worker` since its report, 0 without one.
@@ -118,6 +118,12 @@ impl Reader<'_> {
     /// Whether there is no report at all.
     pub(crate) fn is_empty(&self) -> bool {
         self.waits.is_empty()
+    }
+
+    /// [`Loads::overloaded`].
+    #[inline]
+    pub(crate) fn vetoes(&self, worker: WorkerId) -> bool {
+        wait(self.waits, worker).is_some_and(|wait| wait.secs == f64::INFINITY)
     }
 
     /// [`Scorer::DEFAULT`]'s score of `worker`, credit included; infinite if the worker is vetoed,

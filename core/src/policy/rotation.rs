@@ -30,8 +30,7 @@ impl RoundRobin {
         candidates: &Candidates<'_>,
         scratch: &mut Vec<WorkerId>,
     ) -> Result<Choice, NoWorker> {
-        scratch.clear();
-        scratch.extend(candidates.eligible().iter());
+        candidates.eligible().list(scratch);
         if scratch.is_empty() {
             return Err(candidates.why_none());
         }

@@ -35,8 +35,8 @@ pub(crate) fn sample(
             return Some(worker);
         }
     }
-    scratch.clear();
-    scratch.extend(eligible.iter().filter(|&worker| also(worker)));
+    eligible.list(scratch);
+    scratch.retain(|&worker| also(worker));
     scratch.get(rng.below(scratch.len())).copied()
 }
 
@@ -58,7 +58,10 @@ pub(crate) fn fewest(
 ) -> Option<WorkerId> {
     ties.clear();
     let mut least = u32::MAX;
-    for worker in eligible.iter() {
+    for &worker in eligible.candidates().ready {
+        if !eligible.allows(worker) {
+            continue;
+        }
         let count = count(worker);
         if count < least {
             ties.clear();
