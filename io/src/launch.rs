@@ -140,6 +140,7 @@ impl Running {
             .map(|listener| listener.try_clone().map(std::os::fd::OwnedFd::from))
             .collect::<io::Result<Vec<_>>>()?;
         start_shards(&shared, listeners, &data, |index| ended(format!("shard {index}")))?;
+        log_drivers(&shared);
         let version = env!("CARGO_PKG_VERSION");
         info!(target: "smg", %addr, shards, ?data, version, "gateway is listening");
         Ok(Self { shared, listeners: kept, faults })
@@ -204,6 +205,23 @@ impl Running {
         error!(target: "smg", %why, "a thread that must not end has ended; stopping");
         LaunchError::ThreadEnded(why)
     }
+}
+
+/// One line that says what every ring runs on, and why not on something better.
+fn log_drivers(shared: &Shared) {
+    let drivers = shared.drivers.load();
+    let of = |wanted: fn(&str) -> bool| {
+        let mut found: Vec<String> = drivers
+            .iter()
+            .filter(|(ring, _)| wanted(ring))
+            .map(|(_, report)| format!("{} ({})", report.driver, report.reason))
+            .collect();
+        found.sort();
+        found.dedup();
+        found.join(", ")
+    };
+    let (data, control) = (of(|ring| ring != "control"), of(|ring| ring == "control"));
+    info!(target: "smg::runtime", %data, %control, "I/O drivers");
 }
 
 fn start_shards<E: FnOnce(&str) + Send + 'static>(

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use tracing::{error, info};
+use tracing::error;
 
 use super::on_glommio::{self, Glommio};
 use super::on_monoio::Monoio;
@@ -31,7 +31,8 @@ pub struct ControlSockets {
     pub probes: Option<TcpListener>,
 }
 
-/// Starts the thread. It ends only with the process: its end is reported to `ended`.
+/// Starts the thread and waits until it has its runtime. It ends only with the process: its end is
+/// reported to `ended`.
 ///
 /// # Errors
 /// When the thread cannot be started.
@@ -43,15 +44,19 @@ pub fn start(
     ended: impl FnOnce(&str) + Send + 'static,
 ) -> io::Result<JoinHandle<()>> {
     let resolver = Resolver::start()?;
-    std::thread::Builder::new().name("smg-control".into()).spawn(move || {
+    let (reported, report) = std::sync::mpsc::channel();
+    let thread = std::thread::Builder::new().name("smg-control".into()).spawn(move || {
         if let Some(cpus) = cpus
             && let Err(error) = cpus::pin(&cpus)
         {
             error!(target: "smg::control", %error, ?cpus, "cannot pin the control core");
         }
-        let why = run(shared, commands, sockets, resolver);
+        let why = run(shared, commands, sockets, resolver, reported);
         ended(&why);
-    })
+    })?;
+    // An error means that the thread has ended, which `ended` reports.
+    let _ = report.recv();
+    Ok(thread)
 }
 
 fn run(
@@ -59,6 +64,7 @@ fn run(
     commands: async_channel::Receiver<Command>,
     sockets: ControlSockets,
     resolver: Resolver,
+    reported: std::sync::mpsc::Sender<()>,
 ) -> String {
     let wanted = shared.config.runtime.io_driver;
     let glommio = driver::uring_available(wanted)
@@ -66,13 +72,13 @@ fn run(
         .and_then(|()| on_glommio::executor());
     let outcome = match glommio {
         Ok(executor) => {
-            report(&shared, "glommio", "best available".into());
+            report(&shared, "glommio", "best available".into(), reported);
             executor.run(guard::catch_panic(async {
                 tasks(Glommio::new(), shared, commands, sockets, resolver).await;
             }))
         }
         Err(reason) => {
-            report(&shared, "epoll", reason);
+            report(&shared, "epoll", reason, reported);
             match driver::build(IoDriver::Epoll) {
                 Ok((mut runtime, _)) => runtime.block_on(guard::catch_panic(async {
                     tasks(Monoio, shared, commands, sockets, resolver).await;
@@ -84,9 +90,15 @@ fn run(
     outcome.err().unwrap_or_else(|| "its tasks ended".into())
 }
 
-fn report(shared: &Shared, driver: &'static str, reason: String) {
-    info!(target: "smg::runtime", ring = "control", driver, reason = %reason, "I/O driver");
+fn report(
+    shared: &Shared,
+    driver: &'static str,
+    reason: String,
+    reported: std::sync::mpsc::Sender<()>,
+) {
     shared.report_driver("control", DriverReport { driver, reason });
+    // The starting thread waits for this.
+    let _ = reported.send(());
 }
 
 async fn tasks<R: Runtime>(

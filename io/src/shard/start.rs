@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use smg_core::retry::RetryBudget;
-use tracing::{info, warn};
+use tracing::warn;
 
 use super::{Shard, accept, mailbox};
 use crate::runtime::driver::{self, DriverError};
@@ -52,8 +52,6 @@ pub fn start(
             Err(error) => return started(Err(error)),
         };
         let ring = format!("shard-{}", shard.index);
-        info!(target: "smg::runtime", ring, cpu = shard.cpu, driver = report.driver,
-            reason = %report.reason, "I/O driver");
         shard.shared.report_driver(&ring, report);
         let outcome = runtime.block_on(guard::catch_panic(run(shard, started)));
         let why = match outcome {
