@@ -1,0 +1,54 @@
+//! A client leaves while its answer is streamed.
+
+use crate::harness::{Client, Gate, Gateway, Worker, chat, eventually};
+
+#[test]
+fn the_worker_is_let_go_when_the_client_closes() {
+    worker_is_let_go(Client::leave);
+}
+
+#[test]
+fn the_worker_is_let_go_when_the_client_is_killed() {
+    worker_is_let_go(Client::vanish);
+}
+
+fn worker_is_let_go(leave: fn(Client)) {
+    let gate = Gate::default();
+    let opened = gate.clone();
+    let worker = Worker::start(move |exchange| {
+        exchange.begin_events();
+        exchange.event("one");
+        if exchange.mentions("hang") {
+            return exchange.until_abandoned();
+        }
+        opened.wait();
+        exchange.event("two");
+        exchange.end();
+    });
+    let gateway = Gateway::before([&worker]).start();
+
+    let mut bystander = streaming(&gateway, "patient");
+    let leaver = streaming(&gateway, "hang");
+
+    leave(leaver);
+    eventually("the leaver's connection to the worker is closed", || worker.abandoned() == 1);
+    eventually("only the bystander is in flight", || {
+        gateway.metrics().sum("smg_worker_requests_active") == 1.0
+    });
+
+    gate.open();
+    assert_eq!(bystander.chunk().as_deref(), Some("data: two\n\n"));
+    assert_eq!(bystander.chunk().as_deref(), Some(""), "the stream ends whole");
+    bystander.leave();
+    gateway.is_at_rest();
+    assert_eq!(worker.dispatched(), 2, "nothing was sent twice");
+}
+
+/// A client that has received the first event of its stream.
+fn streaming(gateway: &Gateway, text: &str) -> Client {
+    let mut client = Client::connect(gateway);
+    client.send(&chat(text));
+    assert_eq!(client.response_head().status(), 200);
+    assert_eq!(client.chunk().as_deref(), Some("data: one\n\n"));
+    client
+}

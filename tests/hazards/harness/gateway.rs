@@ -1,0 +1,268 @@
+//! The program under test, in a process of its own on ports of its own.
+
+use std::cell::RefCell;
+use std::io::{self, BufRead, BufReader, Read};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use super::metrics::Metrics;
+use super::{Client, Worker, eventually};
+
+/// Ports are looked for from here upwards, below where the kernel takes those of outgoing
+/// connections from.
+const FIRST_PORT: u16 = 20_000;
+const PORTS: u16 = 12_000;
+/// Starts, if another process takes a port between the look and the bind.
+const ATTEMPTS: usize = 5;
+
+/// How a gateway is started.
+pub struct Launch {
+    workers: Vec<String>,
+    ready: usize,
+    flags: Vec<String>,
+    environment: Vec<(String, String)>,
+    limits: Vec<(libc::__rlimit_resource_t, u64)>,
+    /// Ports given by the test instead of free ones: main, metrics.
+    ports: Option<(u16, u16)>,
+}
+
+/// What a gateway that did not start left behind.
+#[derive(Debug)]
+pub struct Refusal {
+    pub code: Option<i32>,
+    pub output: String,
+}
+
+/// A running gateway; killed when dropped.
+pub struct Gateway {
+    child: Child,
+    port: u16,
+    metrics_port: u16,
+    lines: Receiver<String>,
+    log: RefCell<String>,
+}
+
+impl Launch {
+    /// Flags, separated by spaces.
+    pub fn flags(mut self, flags: &str) -> Self {
+        self.flags.extend(flags.split_whitespace().map(str::to_owned));
+        self
+    }
+
+    /// One more worker by its URL, which does not become ready.
+    pub fn and_unready(mut self, url: &str) -> Self {
+        self.workers.push(url.to_owned());
+        self
+    }
+
+    pub fn environment(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// A resource limit of the process, soft and hard.
+    pub fn limit(mut self, resource: libc::__rlimit_resource_t, limit: u64) -> Self {
+        self.limits.push((resource, limit));
+        self
+    }
+
+    pub fn ports(mut self, main: u16, metrics: u16) -> Self {
+        self.ports = Some((main, metrics));
+        self
+    }
+
+    /// Starts it and waits until every worker takes requests.
+    #[track_caller]
+    pub fn start(self) -> Gateway {
+        for _ in 0..ATTEMPTS {
+            let mut gateway = self.spawn();
+            let mut exited = None;
+            eventually("the gateway is ready", || {
+                exited = gateway.child.try_wait().expect("a child of this process");
+                exited.is_some() || gateway.ready_workers() == Some(self.ready)
+            });
+            match exited {
+                None => return gateway,
+                Some(_) if gateway.log().contains("another process has this port") => {}
+                Some(status) => panic!("the gateway ended with {status}:\n{}", gateway.log()),
+            }
+        }
+        panic!("no free port in {ATTEMPTS} attempts");
+    }
+
+    /// Runs it to its end, which must come by itself.
+    #[track_caller]
+    pub fn refused(self) -> Refusal {
+        let mut gateway = self.spawn();
+        let code = gateway.exit_status().code();
+        Refusal { code, output: gateway.log() }
+    }
+
+    fn spawn(&self) -> Gateway {
+        let (port, metrics_port) = self.ports.unwrap_or_else(|| (free_port(), free_port()));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_smg"));
+        command
+            .args(["--host", "127.0.0.1", "--port", &port.to_string()])
+            .args([
+                "--prometheus-host",
+                "127.0.0.1",
+                "--prometheus-port",
+                &metrics_port.to_string(),
+            ])
+            .args((!self.workers.is_empty()).then_some("--worker-urls"))
+            .args(&self.workers)
+            .args(&self.flags)
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .env_remove("RUST_LOG")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let limits = self.limits.clone();
+        // SAFETY: between fork and exec it makes system calls and nothing else; the list was
+        // allocated before.
+        unsafe {
+            command.pre_exec(move || {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                limits.iter().try_for_each(|&(resource, limit)| {
+                    let limit = libc::rlimit { rlim_cur: limit, rlim_max: limit };
+                    match libc::setrlimit(resource, &limit) {
+                        0 => Ok(()),
+                        _ => Err(io::Error::last_os_error()),
+                    }
+                })
+            });
+        }
+        let mut child = command.spawn().expect("the program starts");
+        let (sender, lines) = channel();
+        collect(child.stdout.take(), sender.clone());
+        collect(child.stderr.take(), sender);
+        Gateway { child, port, metrics_port, lines, log: RefCell::default() }
+    }
+}
+
+impl Gateway {
+    /// A gateway in front of these workers.
+    pub fn before<'a>(workers: impl IntoIterator<Item = &'a Worker>) -> Launch {
+        let workers: Vec<String> = workers.into_iter().map(Worker::url).collect();
+        Launch {
+            ready: workers.len(),
+            workers,
+            flags: Vec::new(),
+            environment: Vec::new(),
+            limits: Vec::new(),
+            ports: None,
+        }
+    }
+
+    pub fn addr(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port).into()
+    }
+
+    #[track_caller]
+    pub fn metrics(&self) -> Metrics {
+        let mut client =
+            Client::connect_to((Ipv4Addr::LOCALHOST, self.metrics_port).into()).expect("a scrape");
+        let page = client.get("/metrics").expect("a page of metrics");
+        assert_eq!(page.status(), 200);
+        Metrics::parse(&page.text())
+    }
+
+    /// Waits until no request is under way anywhere, nor a client connected.
+    #[track_caller]
+    pub fn is_at_rest(&self) {
+        let gauges =
+            ["smg_worker_requests_active", "smg_http_connections_active", "smg_client_connections"];
+        for gauge in gauges {
+            eventually(&format!("{gauge} is 0"), || {
+                let metrics = self.metrics();
+                metrics.labels(gauge).iter().all(|labels| metrics.sum_of(gauge, labels) == 0.0)
+            });
+        }
+    }
+
+    /// Status of `/readiness`; `None` when nobody answers.
+    pub fn readiness(&self) -> Option<u16> {
+        let mut client = Client::connect_to(self.addr()).ok()?;
+        client.get("/readiness").ok().map(|response| response.status())
+    }
+
+    /// Everything it has printed so far.
+    pub fn log(&self) -> String {
+        let mut log = self.log.borrow_mut();
+        for line in self.lines.try_iter() {
+            log.push_str(&line);
+            log.push('\n');
+        }
+        log.clone()
+    }
+
+    pub fn signal(&self, signal: i32) {
+        // SAFETY: a plain system call; the child has not been waited for, so its id is its own.
+        let outcome = unsafe { libc::kill(self.child.id().cast_signed(), signal) };
+        assert_eq!(outcome, 0, "kill: {}", io::Error::last_os_error());
+    }
+
+    /// Whether its process has not ended.
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().expect("a child of this process").is_none()
+    }
+
+    /// Waits for its end and for its last words.
+    #[track_caller]
+    pub fn exit_status(&mut self) -> ExitStatus {
+        eventually("the gateway ends", || !self.is_running());
+        while let Ok(line) = self.lines.recv_timeout(super::PATIENCE) {
+            let mut log = self.log.borrow_mut();
+            log.push_str(&line);
+            log.push('\n');
+        }
+        self.child.wait().expect("a child of this process")
+    }
+
+    fn ready_workers(&self) -> Option<usize> {
+        let mut client = Client::connect_to(self.addr()).ok()?;
+        let response = client.get("/readiness").ok()?;
+        let body: serde_json::Value = serde_json::from_slice(&response.body).ok()?;
+        (response.status() == 200).then_some(())?;
+        usize::try_from(body["healthy_workers"].as_u64()?).ok()
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("the gateway's log:\n{}", self.log());
+        }
+    }
+}
+
+/// A port nobody listens on now.
+pub fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    // Several runs of the tests at a time begin at different ports.
+    let start = (std::process::id() % 60) as u16 * (PORTS / 60);
+    for _ in 0..PORTS {
+        let port = FIRST_PORT + (start + NEXT.fetch_add(1, Ordering::Relaxed)) % PORTS;
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return port;
+        }
+    }
+    panic!("no free port");
+}
+
+/// Passes a stream's lines on until it ends.
+fn collect(stream: Option<impl Read + Send + 'static>, lines: Sender<String>) {
+    let stream = stream.expect("the stream is piped");
+    std::thread::spawn(move || {
+        for line in BufReader::new(stream).lines().map_while(Result::ok) {
+            // The test may be over.
+            let _ = lines.send(line);
+        }
+    });
+}

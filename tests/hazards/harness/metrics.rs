@@ -1,0 +1,47 @@
+//! A page of metrics, read as text.
+
+/// The samples of one scrape.
+#[derive(Debug, Clone)]
+pub struct Metrics {
+    samples: Vec<Sample>,
+}
+
+#[derive(Debug, Clone)]
+struct Sample {
+    name: String,
+    /// What stands between the braces.
+    labels: String,
+    value: f64,
+}
+
+impl Metrics {
+    pub fn parse(page: &str) -> Self {
+        let samples = page.lines().filter(|line| !line.starts_with('#')).map(|line| {
+            let (series, value) = line.rsplit_once(' ').expect("a sample has a value");
+            let (name, labels) = series.split_once('{').unwrap_or((series, "}"));
+            Sample {
+                name: name.to_owned(),
+                labels: labels.trim_end_matches('}').to_owned(),
+                value: value.parse().expect("a value is a number"),
+            }
+        });
+        Self { samples: samples.collect() }
+    }
+
+    /// Sum over all series of a name.
+    pub fn sum(&self, name: &str) -> f64 {
+        self.sum_of(name, "")
+    }
+
+    /// Sum over the series of a name whose labels contain `label`, such as `worker="http://..."`.
+    pub fn sum_of(&self, name: &str, label: &str) -> f64 {
+        let series = self.samples.iter().filter(|sample| sample.name == name);
+        series.filter(|sample| sample.labels.contains(label)).map(|sample| sample.value).sum()
+    }
+
+    /// Labels of every series of a name.
+    pub fn labels(&self, name: &str) -> Vec<&str> {
+        let series = self.samples.iter().filter(|sample| sample.name == name);
+        series.map(|sample| sample.labels.as_str()).collect()
+    }
+}

@@ -1,0 +1,248 @@
+//! A worker that does as scripted: one thread per connection, raw bytes out.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use super::wire::{Head, Wire};
+
+/// An engine as the gateway sees it. It answers probes itself; inference requests go to its script.
+pub struct Worker {
+    addr: SocketAddr,
+    state: Arc<State>,
+}
+
+struct State {
+    model: String,
+    script: Box<dyn Fn(&mut Exchange) + Send + Sync>,
+    healthy: AtomicBool,
+    swallows: AtomicBool,
+    stopped: AtomicBool,
+    dispatched: AtomicUsize,
+    abandoned: AtomicUsize,
+}
+
+impl Worker {
+    /// A worker of model `m`.
+    pub fn start(script: impl Fn(&mut Exchange) + Send + Sync + 'static) -> Self {
+        Self::serving("m", script)
+    }
+
+    /// A worker of the named model.
+    pub fn serving(model: &str, script: impl Fn(&mut Exchange) + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port for a worker");
+        let addr = listener.local_addr().expect("its address");
+        let state = Arc::new(State {
+            model: model.to_owned(),
+            script: Box::new(script),
+            healthy: AtomicBool::new(true),
+            swallows: AtomicBool::new(false),
+            stopped: AtomicBool::new(false),
+            dispatched: AtomicUsize::new(0),
+            abandoned: AtomicUsize::new(0),
+        });
+        let accepting = state.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                if accepting.stopped.load(Ordering::SeqCst) {
+                    return;
+                }
+                let state = accepting.clone();
+                std::thread::spawn(move || state.serve(stream));
+            }
+        });
+        Self { addr, state }
+    }
+
+    /// A worker that answers every request with `{"id":"ok"}`.
+    pub fn obliging() -> Self {
+        Self::start(|exchange| exchange.answer(200, br#"{"id":"ok"}"#))
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}", self.addr)
+    }
+
+    /// Inference requests that reached it.
+    pub fn dispatched(&self) -> usize {
+        self.state.dispatched.load(Ordering::SeqCst)
+    }
+
+    /// Connections that the gateway closed while [`Exchange::until_abandoned`] waited for that.
+    pub fn abandoned(&self) -> usize {
+        self.state.abandoned.load(Ordering::SeqCst)
+    }
+
+    /// What its health route says from now on.
+    pub fn set_healthy(&self, healthy: bool) {
+        self.state.healthy.store(healthy, Ordering::SeqCst);
+    }
+
+    /// From now on it completes connections and takes what is sent, and says nothing any more.
+    pub fn swallow(&self) {
+        self.state.swallows.store(true, Ordering::SeqCst);
+    }
+
+    /// Stops listening: from now on connections to it are refused.
+    pub fn stop(&self) {
+        if !self.state.stopped.swap(true, Ordering::SeqCst) {
+            // Wakes the thread that accepts, which drops the listener.
+            drop(TcpStream::connect(self.addr));
+            super::eventually("the worker's port is closed", || {
+                TcpStream::connect(self.addr).is_err()
+            });
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.state.stopped.store(true, Ordering::SeqCst);
+        drop(TcpStream::connect(self.addr));
+    }
+}
+
+/// One request at a worker, and what it does with it.
+pub struct Exchange {
+    /// The request's head. Its body is read when asked for.
+    pub head: Head,
+    /// The connection carried a request before.
+    pub reused: bool,
+    state: Arc<State>,
+    wire: Wire,
+    body: Option<Vec<u8>>,
+    open: bool,
+}
+
+impl State {
+    /// Serves a connection until either side ends it.
+    fn serve(self: Arc<Self>, stream: TcpStream) {
+        let mut wire = Wire::new(stream);
+        let mut reused = false;
+        while let Ok(Some(head)) = wire.head() {
+            let state = self.clone();
+            let mut exchange = Exchange { head, reused, state, wire, body: None, open: true };
+            if self.swallows.load(Ordering::SeqCst) {
+                exchange.until_abandoned();
+            } else if exchange.is_probe() {
+                exchange.answer_probe();
+            } else {
+                self.dispatched.fetch_add(1, Ordering::SeqCst);
+                (self.script)(&mut exchange);
+            }
+            // The next head begins behind the body.
+            if !exchange.open || exchange.body().is_err() {
+                return;
+            }
+            (wire, reused) = (exchange.wire, true);
+        }
+    }
+}
+
+impl Exchange {
+    /// The request's body.
+    pub fn body(&mut self) -> io::Result<&[u8]> {
+        if self.body.is_none() {
+            let body = self.wire.body(&self.head, false)?;
+            if !body.complete {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            self.body = Some(body.bytes);
+        }
+        Ok(self.body.as_deref().unwrap_or_default())
+    }
+
+    /// Whether the request's body contains `word`.
+    pub fn mentions(&mut self, word: &str) -> bool {
+        let body = self.body().map(String::from_utf8_lossy).unwrap_or_default();
+        body.contains(word)
+    }
+
+    /// Bytes as they are; a connection the gateway has closed takes none.
+    pub fn send(&mut self, bytes: &[u8]) {
+        self.open &= self.wire.send(bytes).is_ok();
+    }
+
+    /// A whole JSON answer.
+    pub fn answer(&mut self, status: u16, body: &[u8]) {
+        let mut answer = format!(
+            "HTTP/1.1 {status} Scripted\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        )
+        .into_bytes();
+        answer.extend_from_slice(body);
+        // The request first: an answer before its end would leave the connection unusable.
+        let _ = self.body();
+        self.send(&answer);
+    }
+
+    /// The head of a stream of events.
+    pub fn begin_events(&mut self) {
+        let _ = self.body();
+        self.send(
+            b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n",
+        );
+    }
+
+    /// One event of a stream, in a chunk of its own.
+    pub fn event(&mut self, data: &str) {
+        let event = format!("data: {data}\n\n");
+        self.chunk(event.as_bytes());
+    }
+
+    /// One chunk of a chunked answer; an empty one is the last.
+    pub fn chunk(&mut self, payload: &[u8]) {
+        let mut chunk = format!("{:x}\r\n", payload.len()).into_bytes();
+        chunk.extend_from_slice(payload);
+        chunk.extend_from_slice(b"\r\n");
+        self.send(&chunk);
+    }
+
+    /// The end of a chunked answer.
+    pub fn end(&mut self) {
+        self.chunk(b"");
+    }
+
+    /// Closes the connection in good order once the script is through.
+    pub fn close(&mut self) {
+        self.open = false;
+    }
+
+    /// Resets the connection once the script is through.
+    pub fn reset(&mut self) {
+        self.wire.reset_on_close();
+        self.open = false;
+    }
+
+    /// Says nothing more until the gateway closes the connection.
+    pub fn until_abandoned(&mut self) {
+        self.until_abandoned_after();
+    }
+
+    /// The same; the number of bytes that still came.
+    pub fn until_abandoned_after(&mut self) -> usize {
+        self.open = false;
+        let Ok(received) = self.wire.drain() else { return 0 };
+        self.state.abandoned.fetch_add(1, Ordering::SeqCst);
+        received
+    }
+
+    fn is_probe(&self) -> bool {
+        self.head.first_line.starts_with("GET ")
+    }
+
+    fn answer_probe(&mut self) {
+        let path = self.head.first_line.split(' ').nth(1).unwrap_or_default().to_owned();
+        match path.as_str() {
+            "/health" if self.state.healthy.load(Ordering::SeqCst) => self.answer(200, b"{}"),
+            "/health" => self.answer(503, b"{}"),
+            "/v1/models" => {
+                let model = &self.state.model;
+                let body = serde_json::json!({"object": "list", "data": [{"id": model, "object": "model"}]});
+                self.answer(200, body.to_string().as_bytes());
+            }
+            _ => self.answer(404, b"{}"),
+        }
+    }
+}

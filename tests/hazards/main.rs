@@ -1,0 +1,24 @@
+//! Black-box tests of the gateway program. Each module is named after the hazard it stages: the
+//! program runs as it ships, in front of scripted workers, and raw clients say what they see.
+//!
+//! One binary, so that there is one link step. The environment reaches the program: run it once as it
+//! is and once with `MONOIO_FORCE_LEGACY_DRIVER=1`.
+
+mod harness;
+
+mod affinity_lost_across_shards;
+mod body_altered_on_the_way;
+mod client_leaves_before_first_byte;
+mod client_leaves_during_upload;
+mod client_leaves_mid_stream;
+mod counts_drift;
+mod descriptors_exhausted;
+mod locked_memory_short;
+mod models_mixed_up;
+mod pooled_connection_goes_stale;
+mod start_up_impossible;
+mod stopped_while_serving;
+mod worker_dies_before_first_byte;
+mod worker_dies_mid_stream;
+mod worker_falls_ill;
+mod worker_hangs;

@@ -1,0 +1,91 @@
+//! A worker's health comes and goes, or its host swallows connections.
+
+use std::net::TcpListener;
+
+use crate::harness::{Client, Gateway, Worker, eventually};
+
+const QUICK_PROBES: &str = "--health-check-interval-secs 1 --health-failure-threshold 2 \
+    --health-success-threshold 2 --policy round_robin";
+
+#[test]
+fn a_failing_worker_gets_nothing_until_it_has_recovered() {
+    let workers = [Worker::obliging(), Worker::obliging()];
+    let gateway = Gateway::before(&workers).flags(QUICK_PROBES).start();
+    let [failing, sound] = &workers;
+    let mut client = Client::connect(&gateway);
+
+    failing.set_healthy(false);
+    becomes(&gateway, failing, 0.0);
+    let before = (failing.dispatched(), sound.dispatched());
+    for _ in 0..6 {
+        assert_eq!(client.ask("hello").status(), 200);
+    }
+    assert_eq!((failing.dispatched(), sound.dispatched()), (before.0, before.1 + 6));
+
+    sound.set_healthy(false);
+    becomes(&gateway, sound, 0.0);
+    assert_eq!(gateway.readiness(), Some(503));
+    let response = client.ask("hello");
+    assert_eq!((response.status(), response.error_code()), (503, Some("no_available_workers")));
+
+    failing.set_healthy(true);
+    sound.set_healthy(true);
+    becomes(&gateway, failing, 1.0);
+    becomes(&gateway, sound, 1.0);
+    assert_eq!(gateway.readiness(), Some(200));
+    for _ in 0..6 {
+        assert_eq!(client.ask("hello").status(), 200);
+    }
+    assert_eq!(
+        (failing.dispatched(), sound.dispatched()),
+        (before.0 + 3, before.1 + 6 + 3),
+        "round robin over both again"
+    );
+}
+
+#[test]
+fn a_black_hole_delays_nobody_else() {
+    // The kernel completes connections to it; nobody ever reads or answers.
+    let hole = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let hole_url = format!("http://{}", hole.local_addr().expect("its address"));
+    let workers = [Worker::obliging(), Worker::obliging()];
+    // If anything waited for the hole, it would wait longer than the test does.
+    let gateway = Gateway::before(&workers)
+        .and_unready(&hole_url)
+        .flags(QUICK_PROBES)
+        .flags("--health-check-timeout-secs 600 --load-monitor-interval 1")
+        .start();
+
+    let [failing, sound] = &workers;
+    failing.set_healthy(false);
+    becomes(&gateway, failing, 0.0);
+    assert_eq!(Client::connect(&gateway).ask("hello").status(), 200);
+    failing.set_healthy(true);
+    becomes(&gateway, failing, 1.0);
+    assert_eq!((failing.dispatched(), sound.dispatched()), (0, 1));
+}
+
+#[test]
+fn a_worker_that_turns_into_a_black_hole_is_taken_out() {
+    let workers = [Worker::obliging(), Worker::obliging()];
+    let gateway = Gateway::before(&workers)
+        .flags(QUICK_PROBES)
+        .flags("--health-check-timeout-secs 1 --connect-timeout-secs 1 --request-timeout-secs 600")
+        .start();
+    let [swallowed, sound] = &workers;
+
+    swallowed.swallow();
+    becomes(&gateway, swallowed, 0.0);
+    let mut client = Client::connect(&gateway);
+    for _ in 0..6 {
+        assert_eq!(client.ask("hello").status(), 200);
+    }
+    assert_eq!((swallowed.dispatched(), sound.dispatched()), (0, 6));
+}
+
+fn becomes(gateway: &Gateway, worker: &Worker, health: f64) {
+    let label = format!("worker=\"{}", worker.url());
+    eventually(&format!("{} has health {health}", worker.url()), || {
+        gateway.metrics().sum_of("smg_worker_health", &label) == health
+    });
+}
