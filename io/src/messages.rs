@@ -1,8 +1,13 @@
 //! What threads say to each other through the mailboxes.
 
-use smg_core::fleet::{InFlightGuard, ModelId, WorkerId};
+use std::ops::Deref;
 
-use crate::owner::{Key, RouteError};
+use smg_core::fleet::{InFlightGuard, ModelId, WorkerId};
+use smg_core::index::Garbage;
+use smg_core::policy::consistent_hashing::HashedRequest;
+use smg_core::policy::sticky::KeyPermit;
+
+use crate::owner::{Ask, Key, RouteError, Session};
 
 /// A message in a shard's mailbox.
 pub enum Message {
@@ -18,7 +23,7 @@ pub enum Message {
     Close,
 }
 
-/// A request to decide on, in refcounted or owned bytes.
+/// A request to decide on, in owned bytes.
 pub struct RouteRequest {
     /// Shard that waits for the reply.
     pub from: usize,
@@ -26,47 +31,109 @@ pub struct RouteRequest {
     pub ticket: u64,
     /// Model whose indexes are asked.
     pub model: ModelId,
-    /// What the request routes on.
-    pub key: OwnedKey,
-    /// Cache partition.
-    pub namespace: Option<u64>,
-    /// Workers already tried for this request.
-    pub excluded: Vec<WorkerId>,
+    /// What is asked.
+    pub ask: OwnedAsk,
 }
 
-/// An owned [`Key`].
-pub enum OwnedKey {
-    /// Text of the prompt.
+/// An owned [`Ask`]. `consistent_hashing` needs no owner, so what it reads is left out.
+pub struct OwnedAsk {
+    key: OwnedKey,
+    namespace: Option<u64>,
+    excluded: Vec<WorkerId>,
+    session: Option<(Box<[u8]>, bool)>,
+    routing_key: Option<Box<[u8]>>,
+    explain: bool,
+}
+
+enum OwnedKey {
     Text(Box<str>),
-    /// Token IDs of the prompt.
     Tokens(Box<[u32]>),
 }
 
-impl OwnedKey {
-    /// The key by reference.
-    pub fn as_key(&self) -> Key<'_> {
-        match self {
-            Self::Text(text) => Key::Text(text),
-            Self::Tokens(tokens) => Key::Tokens(tokens),
+impl OwnedAsk {
+    /// Copies what the owner reads.
+    pub fn of(ask: &Ask<'_>) -> Self {
+        Self {
+            key: match ask.key {
+                Key::Text(text) => OwnedKey::Text(text.into()),
+                Key::Tokens(tokens) => OwnedKey::Tokens(tokens.into()),
+            },
+            namespace: ask.namespace,
+            excluded: ask.excluded.to_vec(),
+            session: ask.session.map(|session| (session.key.into(), session.from_rid)),
+            routing_key: ask.routing_key.map(Box::from),
+            explain: ask.explain,
+        }
+    }
+
+    /// The same by reference.
+    pub fn as_ask(&self) -> Ask<'_> {
+        Ask {
+            key: match &self.key {
+                OwnedKey::Text(text) => Key::Text(text),
+                OwnedKey::Tokens(tokens) => Key::Tokens(tokens),
+            },
+            namespace: self.namespace,
+            excluded: &self.excluded,
+            session: self
+                .session
+                .as_ref()
+                .map(|(key, from_rid)| Session { key, from_rid: *from_rid }),
+            routing_key: self.routing_key.as_deref(),
+            hashed: HashedRequest::default(),
+            explain: self.explain,
         }
     }
 }
 
-/// A decision on its way back. The in-flight count is already taken; dropping the reply anywhere
-/// gives it back.
+/// A decision on its way back. The counts are already taken; dropping the reply anywhere gives them
+/// back.
 pub struct RouteReply {
     /// The waiting request.
     pub ticket: u64,
     /// The chosen worker, counted as in flight.
-    pub outcome: Result<InFlightGuard, RouteError>,
+    pub outcome: Result<Taken, RouteError>,
+}
+
+/// A request counted at its worker. Dropping it, on whatever path, is the end of that request.
+#[derive(Debug)]
+pub struct Taken {
+    in_flight: InFlightGuard,
+    /// The same for its sticky key.
+    _permit: Option<KeyPermit>,
+    route: Option<Box<str>>,
+}
+
+impl Taken {
+    /// Takes over both counts; `route` is the explanation the client asked for.
+    pub fn new(
+        in_flight: InFlightGuard,
+        permit: Option<KeyPermit>,
+        route: Option<Box<str>>,
+    ) -> Self {
+        Self { in_flight, _permit: permit, route }
+    }
+
+    /// Value of `x-smg-route`, if the client asked for it.
+    pub fn route(&self) -> Option<&str> {
+        self.route.as_deref()
+    }
+}
+
+impl Deref for Taken {
+    type Target = InFlightGuard;
+
+    fn deref(&self) -> &InFlightGuard {
+        &self.in_flight
+    }
 }
 
 /// One slice of eviction.
 pub struct Sweep {
     /// Model whose indexes are swept.
     pub model: ModelId,
-    /// Where the totals go.
-    pub reply: async_channel::Sender<SweepReport>,
+    /// Where the totals go, and the memory to be freed away from the shard.
+    pub reply: async_channel::Sender<(SweepReport, Vec<Garbage>)>,
 }
 
 /// State of a model's indexes after a slice.

@@ -4,11 +4,13 @@ use smg_core::breaker::BreakerConfig;
 use smg_core::policy::cache_aware::CacheAwareConfig;
 use smg_core::policy::expected_wait::Scorer;
 use smg_core::policy::kv_pressure::KvPressure;
+use smg_core::policy::prefix_hash::PrefixHashConfig;
 use smg_core::policy::ranking::Ranking;
 use smg_core::policy::spill_gate::SpillMargins;
+use smg_core::policy::sticky::Assignment;
 use smg_core::retry::RetryConfig;
 
-use crate::config::Config;
+use crate::config::{AssignmentMode, Config};
 
 /// Settings of `cache_aware`.
 pub fn cache_aware_config(config: &Config) -> CacheAwareConfig {
@@ -39,6 +41,27 @@ pub fn least_load_scorer(config: &Config) -> Scorer {
         default_throughput: least_load.default_throughput,
         mean_prefill_tokens: least_load.mean_prefill_tokens,
         max_waiting_requests: least_load.max_waiting_requests,
+    }
+}
+
+/// Settings of `prefix_hash`.
+pub fn prefix_hash_config(config: &Config) -> PrefixHashConfig {
+    let prefix_hash = config.prefix_hash;
+    PrefixHashConfig {
+        token_count: prefix_hash.token_count,
+        load_factor: prefix_hash.load_factor,
+        balance_abs: u32::try_from(prefix_hash.balance_abs).unwrap_or(u32::MAX),
+        boundaries: config.cache.boundaries.clone(),
+    }
+}
+
+/// How a sticky key without a worker gets one.
+pub fn assignment(mode: AssignmentMode) -> Assignment {
+    match mode {
+        AssignmentMode::Random => Assignment::Random,
+        AssignmentMode::MinLoad => Assignment::MinLoad,
+        AssignmentMode::MinGroup => Assignment::MinGroup,
+        AssignmentMode::Delegate => Assignment::Delegate,
     }
 }
 

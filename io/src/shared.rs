@@ -9,6 +9,7 @@ use smg_core::breaker::Breakers;
 use smg_core::fleet::InFlight;
 use smg_core::policy::Loads;
 use smg_core::policy::rotation::RoundRobin;
+use smg_core::policy::sticky::ActiveKeys;
 
 use crate::config::Config;
 use crate::control::Command;
@@ -40,6 +41,8 @@ pub struct Shared {
     pub drivers: ArcSwap<Vec<(String, DriverReport)>>,
     /// Turns of `round_robin`, exact over all shards.
     pub round_robin: RoundRobin,
+    /// Sticky keys with a request in flight, per worker.
+    pub active_keys: ActiveKeys,
     phase: AtomicU8,
 }
 
@@ -72,6 +75,7 @@ impl Shared {
             control,
             drivers: ArcSwap::default(),
             round_robin: RoundRobin::default(),
+            active_keys: ActiveKeys::default(),
             phase: AtomicU8::new(0),
         })
     }

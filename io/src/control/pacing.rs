@@ -44,7 +44,9 @@ pub async fn run<R: Runtime>(
             let report = sweep(runtime, &shared, id, &name).await;
             let mut gauges = gauges.borrow_mut();
             match report {
-                Some(report) if workers > 0 || report.chars + report.tokens > 0 => {
+                Some(report) if workers > 0
+                    || report.chars + report.tokens + report.placements as u64 > 0 =>
+                {
                     gauges.insert(name, report);
                 }
                 Some(_) => drop(gauges.remove(&name)),
@@ -74,7 +76,9 @@ async fn sweep<R: Runtime>(
             runtime.sleep(OWNER_PATIENCE).await;
             None
         };
-        let report = futures_lite::future::or(answer, patience).await?;
+        // The memory a slice frees goes back here and not on the shard's time.
+        let (report, garbage) = futures_lite::future::or(answer, patience).await?;
+        drop(garbage);
         evicted += report.evicted;
         if report.done {
             if evicted > 0 {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smg_core::breaker::{Admission, Outcome};
-use smg_core::fleet::{InFlightGuard, ModelId, WorkerId};
+use smg_core::fleet::{ModelId, WorkerId};
 use smg_core::http1::{Known, find};
 use smg_core::policy::NoWorker;
 use smg_core::prompt::Endpoint;
@@ -19,6 +19,7 @@ use crate::http::connection::{Connection, Next};
 use crate::http::exchange::{Answer, Credentials, ExchangeError, dispatch};
 use crate::http::relay::{Ending, Relay};
 use crate::http::request::Request;
+use crate::messages::Taken;
 use crate::metrics::{ErrorKind, ModelLabel, WorkerErrorKind};
 use crate::owner::RouteError;
 use crate::runtime::clock;
@@ -44,7 +45,7 @@ struct Flight<'a> {
 /// A worker that will be sent the request.
 struct Chosen {
     worker: Arc<Worker>,
-    in_flight: InFlightGuard,
+    in_flight: Taken,
     admission: Admission,
 }
 
@@ -116,7 +117,7 @@ impl Flight<'_> {
         Err(self.no_worker(RouteError::NoWorker(NoWorker::Unavailable)).await)
     }
 
-    async fn decide(&mut self) -> Result<Result<InFlightGuard, RouteError>, Next> {
+    async fn decide(&mut self) -> Result<Result<Taken, RouteError>, Next> {
         let shard = self.connection.shard.clone();
         let routing = match shard.begin_routing(self.endpoint, self.request, &self.tried) {
             Ok(routing) => routing,
@@ -187,7 +188,7 @@ impl Flight<'_> {
         &mut self,
         answer: Answer,
         worker: &Worker,
-        in_flight: InFlightGuard,
+        in_flight: Taken,
         admission: Admission,
     ) -> Verdict {
         let shard = self.connection.shard.clone();
@@ -214,7 +215,7 @@ impl Flight<'_> {
         Verdict::Done(self.relay(answer, worker, in_flight).await)
     }
 
-    async fn relay(&mut self, answer: Answer, worker: &Worker, in_flight: InFlightGuard) -> Next {
+    async fn relay(&mut self, answer: Answer, worker: &Worker, in_flight: Taken) -> Next {
         let status = answer.head.status;
         let connection = &mut *self.connection;
         let shard = connection.shard.clone();

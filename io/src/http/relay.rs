@@ -4,7 +4,6 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use smg_core::fleet::InFlightGuard;
 use smg_core::http1::{
     BodyLength, CHUNK_HEADROOM, ChunkedDecoder, ClientFraming, LAST_CHUNK, ResponseRewrite,
     chunk_prefix, write_response_head,
@@ -16,6 +15,7 @@ use crate::http::client::{ClientSide, Interrupt};
 use crate::http::exchange::Answer;
 use crate::http::request::Request;
 use crate::http::transport::Writer;
+use crate::messages::Taken;
 use crate::shard::Shard;
 
 /// First buffer for a body in bytes; tokens of a stream are far smaller.
@@ -67,12 +67,19 @@ pub struct Relay<'a> {
 
 impl Relay<'_> {
     /// Relays head and body. `in_flight` is released with the worker's last byte.
-    pub async fn run(mut self, answer: Answer, in_flight: InFlightGuard) -> (Ending, u64) {
+    pub async fn run(mut self, answer: Answer, in_flight: Taken) -> (Ending, u64) {
         let Answer { mut upstream, buf, head, headers, request_sent } = answer;
-        let framing = client_framing(head.body, head.status, self.request.head.http10);
+        let framing = ClientFraming::for_body(head.body, self.request.head.http10);
         let close = self.close || framing == ClientFraming::CloseDelimited;
         let mut out = Vec::with_capacity(head.len + 512 + (buf.len() - head.len));
         write_response_head(&mut out, &buf, &head, &headers, &self.rewrite(framing, close));
+        if let Some(route) = in_flight.route() {
+            // Before the empty line that ends the head.
+            out.truncate(out.len() - 2);
+            out.extend_from_slice(b"x-smg-route: ");
+            out.extend_from_slice(route.as_bytes());
+            out.extend_from_slice(b"\r\n\r\n");
+        }
 
         let mut body = Body::new(head.body, framing);
         let mut cut = body.first(&buf[head.len..], &mut out).is_err();
@@ -190,16 +197,6 @@ impl Relay<'_> {
         // The client may be gone as well; there is nobody else to tell.
         let _ = self.client.watch(self.writer.write_all(chunk, 0)).await;
         length
-    }
-}
-
-fn client_framing(body: BodyLength, status: u16, http10: bool) -> ClientFraming {
-    match body {
-        BodyLength::None if matches!(status, 204 | 304) => ClientFraming::NoBody,
-        BodyLength::None => ClientFraming::AsContentLength(0),
-        BodyLength::Fixed(length) => ClientFraming::AsContentLength(length),
-        BodyLength::Chunked | BodyLength::UntilClose if http10 => ClientFraming::CloseDelimited,
-        BodyLength::Chunked | BodyLength::UntilClose => ClientFraming::Chunked,
     }
 }
 

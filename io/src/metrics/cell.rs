@@ -33,6 +33,11 @@ impl Gauge {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
     }
 
+    /// Replaces the value.
+    pub fn set(&self, n: i64) {
+        self.0.store(n, Ordering::Relaxed);
+    }
+
     /// The present value.
     pub fn get(&self) -> i64 {
         self.0.load(Ordering::Relaxed)

@@ -2,6 +2,7 @@
 
 use std::sync::OnceLock;
 
+use smg_core::policy::Branch;
 use smg_core::prompt::Endpoint;
 
 use crate::config::PolicyName;
@@ -28,15 +29,6 @@ impl SharedCells {
         let bounds: std::sync::Arc<[f64]> = duration_bounds.into();
         Self { shards: (0..shards).map(|_| ShardCells::new(bounds.clone())).collect() }
     }
-}
-
-/// A decision of `cache_aware` as it is counted: which index, which branch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Decision {
-    /// Position in [`ShardCells::INDEXES`].
-    pub index: usize,
-    /// Position in [`ShardCells::BRANCHES`].
-    pub branch: usize,
 }
 
 /// Counts of one shard. Only its thread writes them.
@@ -72,20 +64,27 @@ pub struct ShardCells {
     match_ratio: Histogram,
     /// Decisions made on load alone because the owner's mailbox was full.
     pub owner_overloaded: Counter,
+    /// Requests answered 503 because overload protection left nobody.
+    pub sheds: Counter,
+    /// Requests with a sticky key: from the body's `rid`, from a header.
+    pub key_sources: [Counter; 2],
+    /// Sticky keys this shard keeps.
+    pub pinned_keys: Gauge,
+    policy_branches: [[Counter; BranchFamily::MOST]; BranchFamily::ALL.len()],
     models: Box<[OnceLock<Box<ModelCells>>]>,
 }
 
 impl ShardCells {
     /// Values of the `branch` label.
-    pub const BRANCHES: [&'static str; 8] = [
-        "tree_match",
-        "spill",
-        "expected_wait_fallback",
-        "first_healthy_fallback",
-        "kv_pressure_expected_wait",
-        "hash_hit",
-        "hash_spill",
-        "short_request",
+    pub const BRANCHES: [Branch; 8] = [
+        Branch::TreeMatch,
+        Branch::Spill,
+        Branch::ExpectedWaitFallback,
+        Branch::FirstHealthyFallback,
+        Branch::KvPressureExpectedWait,
+        Branch::HashHit,
+        Branch::HashSpill,
+        Branch::ShortRequest,
     ];
     /// Branches that `smg_cache_aware_policy_branch_total` knows: the first four.
     pub const TREE_BRANCHES: usize = 4;
@@ -115,6 +114,10 @@ impl ShardCells {
             decisions: Default::default(),
             match_ratio: Histogram::new(RATIO_BOUNDS.len()),
             owner_overloaded: Counter::default(),
+            sheds: Counter::default(),
+            key_sources: Default::default(),
+            pinned_keys: Gauge::default(),
+            policy_branches: Default::default(),
             models: table(MODEL_LABELS + 1, OnceLock::new),
         }
     }
@@ -122,9 +125,9 @@ impl ShardCells {
     /// Counts an answer with `status`, relayed or (with `code`) the gateway's own.
     pub fn response(&self, route: Route, status: u16, code: Option<ErrorCode>) {
         match code {
-            Some(code) => table_of(&self.errors[route.index()], ErrorCode::ALL.len())
-                [code as usize]
-                .inc(),
+            Some(code) => {
+                table_of(&self.errors[route.index()], ErrorCode::ALL.len())[code as usize].inc()
+            }
             None => {
                 if let Some(at) = status_index(status) {
                     table_of(&self.responses[route.index()], STATUSES)[at].inc();
@@ -147,12 +150,25 @@ impl ShardCells {
             .observe(&self.duration_bounds, seconds);
     }
 
-    /// Counts a decision; one over a tree also counts its branch and match ratio.
-    pub fn decision(&self, decision: Decision, tree_ratio: Option<f64>) {
-        self.decisions[decision.index][decision.branch].inc();
+    /// Counts a decision of `cache_aware` over the index at a position of [`ShardCells::INDEXES`]; one
+    /// over a tree also counts its branch and match ratio.
+    pub fn decision(&self, index: usize, branch: Branch, tree_ratio: Option<f64>) {
+        let at = Self::BRANCHES.iter().position(|&listed| listed == branch);
+        debug_assert!(at.is_some(), "{branch:?} is not a branch of cache_aware");
+        let Some(at) = at else { return };
+        self.decisions[index][at].inc();
         if let Some(ratio) = tree_ratio {
-            self.tree_branches[decision.branch].inc();
+            self.tree_branches[at].inc();
             self.match_ratio.observe(&RATIO_BOUNDS, ratio);
+        }
+    }
+
+    /// Counts a decision of another policy.
+    pub fn branch(&self, family: BranchFamily, branch: Branch) {
+        let at = family.branches().iter().position(|&listed| listed == branch);
+        debug_assert!(at.is_some(), "{branch:?} is not a branch of {family:?}");
+        if let Some(at) = at {
+            self.policy_branches[family as usize][at].inc();
         }
     }
 
@@ -171,6 +187,59 @@ impl ShardCells {
     /// Reads, for the exposition.
     pub(super) fn read(&self) -> CellsView<'_> {
         CellsView { cells: self }
+    }
+}
+
+/// Policies with a branch counter of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BranchFamily {
+    /// `manual` and sticky sessions.
+    Manual,
+    ConsistentHashing,
+    PrefixHash,
+}
+
+impl BranchFamily {
+    /// Every family, in the order of the tables.
+    pub const ALL: [Self; 3] = [Self::Manual, Self::ConsistentHashing, Self::PrefixHash];
+    /// Most branches of one family.
+    const MOST: usize = 6;
+
+    /// Name of its counter.
+    pub fn metric(self) -> &'static str {
+        match self {
+            Self::Manual => "smg_manual_policy_branch_total",
+            Self::ConsistentHashing => "smg_consistent_hashing_policy_branch_total",
+            Self::PrefixHash => "smg_prefix_hash_policy_branch_total",
+        }
+    }
+
+    /// Its branches, at most [`BranchFamily::MOST`].
+    pub fn branches(self) -> &'static [Branch] {
+        match self {
+            Self::Manual => &[
+                Branch::OccupiedHit,
+                Branch::OccupiedMiss,
+                Branch::Vacant,
+                Branch::NoRoutingId,
+                Branch::CapRespill,
+                Branch::NoHealthyWorkers,
+            ],
+            Self::ConsistentHashing => &[
+                Branch::TargetWorkerHit,
+                Branch::TargetWorkerMiss,
+                Branch::RoutingKeyHit,
+                Branch::RandomFallback,
+                Branch::NoHealthyWorkers,
+            ],
+            Self::PrefixHash => &[
+                Branch::RingHit,
+                Branch::LoadBalanceWalk,
+                Branch::NoRoutingKey,
+                Branch::FallbackLeastLoad,
+                Branch::NoHealthyWorkers,
+            ],
+        }
     }
 }
 
@@ -285,6 +354,11 @@ impl<'a> CellsView<'a> {
 
     pub fn decisions(&self) -> &'a [[Counter; ShardCells::BRANCHES.len()]] {
         &self.cells.decisions
+    }
+
+    /// In the order of [`BranchFamily::branches`].
+    pub fn policy_branches(&self, family: BranchFamily) -> &'a [Counter] {
+        &self.cells.policy_branches[family as usize]
     }
 
     pub fn match_ratio(&self) -> &'a Histogram {

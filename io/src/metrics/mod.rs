@@ -9,6 +9,6 @@ pub mod exposition;
 
 pub use cell::{Counter, Gauge, Histogram};
 pub use cells::{
-    Decision, ErrorKind, ModelCells, ModelLabel, SharedCells, ShardCells, WorkerErrorKind,
+    BranchFamily, ErrorKind, ModelCells, ModelLabel, SharedCells, ShardCells, WorkerErrorKind,
 };
 pub use exposition::{Family, Text};

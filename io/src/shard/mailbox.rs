@@ -9,6 +9,7 @@ use monoio::net::UnixStream;
 
 use super::Shard;
 use crate::messages::{Message, RouteReply};
+use crate::runtime::clock;
 
 /// Messages handled before other tasks get a turn.
 const BATCH: usize = 64;
@@ -75,12 +76,7 @@ async fn yield_now() {
 fn handle(shard: &Rc<Shard>, message: Message) {
     match message {
         Message::Route(request) => {
-            let outcome = shard.decide_owned(
-                request.model,
-                request.key.as_key(),
-                request.namespace,
-                &request.excluded,
-            );
+            let outcome = shard.decide_for(request.model, &request.ask.as_ask());
             let reply = RouteReply { ticket: request.ticket, outcome };
             // A full mailbox drops the reply, and with it the in-flight count; the asker decides on
             // load alone when its patience ends.
@@ -92,9 +88,10 @@ fn handle(shard: &Rc<Shard>, message: Message) {
             shard.pools.borrow_mut().forget(worker);
         }
         Message::Sweep(sweep) => {
-            let report = shard.owner.borrow_mut().sweep(sweep.model);
+            let swept = shard.owner.borrow_mut().sweep(sweep.model, clock::now_ms());
+            shard.count_pinned_keys();
             // The control core may have lost patience.
-            let _ = sweep.reply.try_send(report);
+            let _ = sweep.reply.try_send(swept);
         }
         Message::Close => {
             shard.closing.set(true);

@@ -2,6 +2,8 @@
 //! models.
 
 mod accept;
+mod decide;
+mod keys;
 mod mailbox;
 mod routing;
 mod start;
@@ -13,6 +15,7 @@ use std::time::Duration;
 
 use smg_core::fleet::WorkerId;
 use smg_core::policy::PolicyState;
+use smg_core::policy::prefix_hash::PrefixHashConfig;
 use smg_core::prompt::Extractor;
 use smg_core::retry::{RetryBudget, RetryConfig};
 use smg_core::rng::Rng;
@@ -44,6 +47,8 @@ pub struct Shard {
     pub policy: RefCell<PolicyState>,
     /// Scratch space for the eligible workers of a decision.
     pub workers: RefCell<Vec<WorkerId>>,
+    /// Settings of `prefix_hash`.
+    pub prefix_hash: PrefixHashConfig,
     /// Retries this shard may still make.
     pub retry_budget: RefCell<RetryBudget>,
     /// Settings of retries.
@@ -65,11 +70,12 @@ impl Shard {
         Rc::new(Self {
             index,
             pools: RefCell::new(Pools::new(idle)),
-            owner: RefCell::new(Owner::new(&shared.config)),
+            owner: RefCell::new(Owner::new(&shared.config, shared.active_keys.clone())),
             extractor: RefCell::new(Extractor::new()),
             tokens: RefCell::default(),
             policy: RefCell::default(),
             workers: RefCell::default(),
+            prefix_hash: crate::policies::prefix_hash_config(&shared.config),
             retry_budget: RefCell::new(retry_budget),
             retry_config: crate::policies::retry_config(&shared.config),
             rng: RefCell::new(Rng::new(clock::seed())),

@@ -7,26 +7,18 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use smg_core::fleet::{InFlightGuard, ModelError, ModelId, ModelPlacement, WorkerId};
+use smg_core::fleet::{ModelError, ModelId, ModelPlacement, WorkerId};
 use smg_core::http1::Known;
-use smg_core::policy::rotation::passthrough;
-use smg_core::policy::{Candidates, Choice, Loads, least_load, power_of_two, sampling};
+use smg_core::policy::consistent_hashing::HashedRequest;
 use smg_core::prompt::{Endpoint, Prompt, parse_routing_tokens};
-use tracing::{Level, debug, enabled};
 
-use super::Shard;
-use crate::config::PolicyName;
+use super::{Shard, keys};
 use crate::fleet::Fleet;
 use crate::http::answer::{ErrorAnswer, ErrorCode};
 use crate::http::request::Request;
-use crate::messages::{Message, OwnedKey, RouteReply, RouteRequest};
-use crate::metrics::{Decision, ModelLabel, ShardCells};
-use crate::owner::{Decided, Index, Key, RouteError};
-use crate::policies;
-use crate::runtime::clock;
+use crate::messages::{Message, OwnedAsk, RouteReply, RouteRequest, Taken};
+use crate::owner::{Ask, Key, RouteError};
 
-/// Target of the debug lines that tools parse.
-const CACHE_AWARE: &str = "smg::policies::cache_aware";
 /// How long to wait for another shard's decision before deciding on load alone.
 pub const OWNER_PATIENCE: Duration = Duration::from_millis(250);
 
@@ -43,7 +35,7 @@ pub struct Routing {
 /// A decision now or later.
 pub enum Step {
     /// Decided on this shard.
-    Decided(Result<InFlightGuard, RouteError>),
+    Decided(Result<Taken, RouteError>),
     /// Asked of the model's owner.
     Asked(Ticket),
 }
@@ -60,13 +52,14 @@ impl Shard {
         excluded: &[WorkerId],
     ) -> Result<Routing, ErrorAnswer> {
         let fleet = self.shared.fleet.load();
-        let policy = self.shared.config.policy;
+        let config = &self.shared.config;
         let mut tokens = self.tokens.borrow_mut();
         let hinted = request
             .header(Known::SmgRoutingTokens)
             .is_some_and(|value| parse_routing_tokens(value, &mut tokens));
         let mut extractor = self.extractor.borrow_mut();
-        let prompt = if policy == PolicyName::CacheAware {
+        let tokens_only = fleet.wants.tokens && endpoint == Endpoint::Generate;
+        let prompt = if fleet.wants.prompt || tokens_only {
             extractor.extract(endpoint, request.body())
         } else {
             extractor.extract_head(endpoint, request.body())
@@ -77,111 +70,45 @@ impl Shard {
             return Err(ErrorAnswer::new(ErrorCode::BadRequest, message));
         }
         let model = resolve(&fleet, prompt.model)?;
-        let key = key(&prompt, if hinted { &tokens } else { &[] });
-        let stream = prompt.stream;
-        let namespace = prompt.namespace.map(|namespace| namespace.0);
-        let step = if policy != PolicyName::CacheAware {
-            Step::Decided(self.decide_here(&fleet, model, policy, key, excluded))
-        } else if model.owner == self.index {
-            Step::Decided(self.decide_owned(model.id, key, namespace, excluded))
-        } else {
-            self.ask_owner(&fleet, model, key, namespace, excluded)
+        let policy = fleet.policy(model.id);
+        let ask = Ask {
+            key: key(&prompt, if hinted { &tokens } else { &[] }),
+            namespace: prompt.namespace.map(|namespace| namespace.0),
+            excluded,
+            session: keys::session(config, policy, request, prompt.rid),
+            routing_key: keys::routing_key(config, policy, request),
+            hashed: keys::hashed(config, policy, request, prompt.rid),
+            explain: config.enable_explain && request.header(Known::SmgExplain) == Some(b"1"),
         };
-        Ok(Routing { model: model.id, stream, step })
-    }
-
-    /// A decision over the indexes this shard owns.
-    pub fn decide_owned(
-        &self,
-        model: ModelId,
-        key: Key<'_>,
-        namespace: Option<u64>,
-        excluded: &[WorkerId],
-    ) -> Result<InFlightGuard, RouteError> {
-        let fleet = self.shared.fleet.load();
-        let loads = self.shared.loads.load();
-        let placed =
-            fleet.placement.models.get(model.0 as usize).ok_or(RouteError::ModelGone)?;
-        let candidates = self.candidates(&fleet, placed, &loads, excluded);
-        let mut owner = self.owner.borrow_mut();
-        let mut rng = self.rng.borrow_mut();
-        let decided = owner
-            .decide(model, &candidates, key, namespace, &mut rng)
-            .map_err(RouteError::NoWorker)?;
-        self.count(&decided);
-        if enabled!(target: CACHE_AWARE, Level::DEBUG) {
-            log_decision(&fleet, placed, &decided, owner.threshold());
+        if excluded.is_empty()
+            && let Some(session) = ask.session
+        {
+            self.cells().key_sources[usize::from(!session.from_rid)].inc();
         }
-        Ok(self.take(placed.id, PolicyName::CacheAware, decided.choice))
+        let needs_owner = policy.needs_owner() || ask.session.is_some();
+        let step = if !needs_owner || model.owner == self.index {
+            Step::Decided(self.decide(&fleet, model, &ask))
+        } else {
+            self.ask_owner(&fleet, model, &ask)
+        };
+        Ok(Routing { model: model.id, stream: prompt.stream, step })
     }
 
-    /// A decision that needs no index, or cannot have one: on load alone.
-    fn decide_here(
-        &self,
-        fleet: &Fleet,
-        model: &ModelPlacement,
-        policy: PolicyName,
-        key: Key<'_>,
-        excluded: &[WorkerId],
-    ) -> Result<InFlightGuard, RouteError> {
-        let loads = self.shared.loads.load();
-        let candidates = self.candidates(fleet, model, &loads, excluded);
-        let tokens = match key {
-            Key::Tokens(tokens) => u32::try_from(tokens.len()).ok(),
-            Key::Text(_) => None,
-        };
-        let mut state = self.policy.borrow_mut();
-        let mut rng = self.rng.borrow_mut();
-        let mut workers = self.workers.borrow_mut();
-        let choice = match policy {
-            PolicyName::RoundRobin => {
-                self.shared.round_robin.choose(model.id, &candidates, &mut workers)
-            }
-            PolicyName::Random | PolicyName::Bucket => {
-                sampling::choose(&candidates, &mut workers, &mut rng)
-            }
-            PolicyName::PowerOfTwo => power_of_two::choose(&mut state, &candidates, tokens, &mut rng),
-            PolicyName::Passthrough => passthrough(&candidates),
-            PolicyName::LeastLoad => {
-                let scorer = policies::least_load_scorer(&self.shared.config);
-                least_load::choose(&scorer, &mut state, &candidates, tokens, &mut rng)
-            }
-            _ => {
-                let scorer = smg_core::policy::expected_wait::Scorer::DEFAULT;
-                least_load::choose(&scorer, &mut state, &candidates, tokens, &mut rng)
-            }
-        };
-        Ok(self.take(model.id, policy, choice.map_err(RouteError::NoWorker)?))
-    }
-
-    /// Sends the question to the owner. When its mailbox is full the request is decided on load alone.
-    fn ask_owner(
-        self: &Rc<Self>,
-        fleet: &Fleet,
-        model: &ModelPlacement,
-        key: Key<'_>,
-        namespace: Option<u64>,
-        excluded: &[WorkerId],
-    ) -> Step {
+    /// Sends the question to the owner. When its mailbox is full the request is decided without it.
+    fn ask_owner(self: &Rc<Self>, fleet: &Fleet, model: &ModelPlacement, ask: &Ask<'_>) -> Step {
         let ticket = Ticket::new(self.clone(), model.id);
         let question = RouteRequest {
             from: self.index,
             ticket: ticket.number,
             model: model.id,
-            key: match key {
-                Key::Text(text) => OwnedKey::Text(text.into()),
-                Key::Tokens(tokens) => OwnedKey::Tokens(tokens.into()),
-            },
-            namespace,
-            excluded: excluded.to_vec(),
+            ask: OwnedAsk::of(ask),
         };
         let message = Message::Route(Box::new(question));
         match self.shared.mesh.send(self.index, model.owner, message) {
             Ok(()) => Step::Asked(ticket),
             Err(_) => {
                 self.cells().owner_overloaded.inc();
-                let policy = self.shared.config.policy;
-                Step::Decided(self.decide_here(fleet, model, policy, key, excluded))
+                Step::Decided(self.decide_alone(fleet, model, ask))
             }
         }
     }
@@ -191,45 +118,20 @@ impl Shard {
         &self,
         model: ModelId,
         excluded: &[WorkerId],
-    ) -> Result<InFlightGuard, RouteError> {
+    ) -> Result<Taken, RouteError> {
         self.cells().owner_overloaded.inc();
         let fleet = self.shared.fleet.load();
-        let placed =
-            fleet.placement.models.get(model.0 as usize).ok_or(RouteError::ModelGone)?;
-        self.decide_here(&fleet, placed, self.shared.config.policy, Key::Text(""), excluded)
-    }
-
-    fn candidates<'a>(
-        &'a self,
-        fleet: &'a Fleet,
-        model: &'a ModelPlacement,
-        loads: &'a Loads,
-        excluded: &'a [WorkerId],
-    ) -> Candidates<'a> {
-        Candidates {
-            epoch: fleet.placement.epoch,
-            ready: &model.ready,
-            in_flight: &self.shared.in_flight,
-            breakers: &self.shared.breakers,
-            loads,
+        let placed = fleet.placement.models.get(model.0 as usize).ok_or(RouteError::ModelGone)?;
+        let ask = Ask {
+            key: Key::Text(""),
+            namespace: None,
             excluded,
-            now_ms: clock::now_ms(),
-        }
-    }
-
-    /// Counts a selection and takes the in-flight count. From here on the guard is the only thing
-    /// that gives it back.
-    fn take(&self, model: ModelId, policy: PolicyName, choice: Choice) -> InFlightGuard {
-        self.cells().model(ModelLabel::of(model)).selections[policy as usize].inc();
-        self.shared.in_flight.begin(choice.worker)
-    }
-
-    fn count(&self, decided: &Decided) {
-        let label = decided.choice.branch.as_str();
-        // INVARIANT: a decision over a tree ends in one of the listed branches.
-        let branch = ShardCells::BRANCHES.iter().position(|name| *name == label).unwrap_or(2);
-        let decision = Decision { index: decided.index as usize, branch };
-        self.cells().decision(decision, decided.ratio.map(f64::from));
+            session: None,
+            routing_key: None,
+            hashed: HashedRequest::default(),
+            explain: false,
+        };
+        self.decide_alone(&fleet, placed, &ask)
     }
 }
 
@@ -277,24 +179,6 @@ fn key<'a>(prompt: &Prompt<'a>, hinted: &'a [u32]) -> Key<'a> {
     }
 }
 
-fn log_decision(fleet: &Fleet, model: &ModelPlacement, decided: &Decided, threshold: f32) {
-    let worker = fleet.worker(decided.choice.worker).map_or("none", |worker| worker.url.as_str());
-    let branch = decided.choice.branch.as_str();
-    let model_id = &*model.name;
-    match decided.ratio {
-        Some(matched_ratio) => debug!(
-            target: "smg::policies::cache_aware",
-            index = "tree", branch, worker, model_id, matched_ratio, threshold,
-            "Cache-aware selection"
-        ),
-        None => debug!(
-            target: "smg::policies::cache_aware",
-            branch, worker, model_id,
-            "Cache-aware selection"
-        ),
-    }
-}
-
 /// Requests of this shard that wait for another shard's decision.
 #[derive(Default)]
 pub struct Waiting {
@@ -308,7 +192,7 @@ struct Place {
     /// Tells the requests that used this place apart.
     turn: u32,
     waker: Option<Waker>,
-    answer: Option<Result<InFlightGuard, RouteError>>,
+    answer: Option<Result<Taken, RouteError>>,
 }
 
 impl Waiting {
@@ -370,7 +254,7 @@ impl Ticket {
 }
 
 impl Future for Ticket {
-    type Output = Result<InFlightGuard, RouteError>;
+    type Output = Result<Taken, RouteError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut waiting = self.shard.waiting.borrow_mut();
@@ -392,5 +276,3 @@ impl Drop for Ticket {
         self.shard.waiting.borrow_mut().leave(self.number);
     }
 }
-
-const _: () = assert!(Index::Token as usize == 1, "positions of ShardCells::INDEXES");

@@ -7,12 +7,12 @@ use smg_core::prompt::Endpoint;
 use super::{Family, Text};
 use crate::config::PolicyName;
 use crate::control::pacing::TreeGauges;
-use crate::fleet::{Fleet, WorkerState};
+use crate::fleet::{Fleet, ModelPolicy, WorkerState};
 use crate::http::answer::ErrorCode;
 use crate::http::route::{METHOD_LABELS, Route};
 use crate::metrics::cell::HistogramTotal;
 use crate::metrics::cells::{CellsView, MODEL_LABELS, RATIO_BOUNDS};
-use crate::metrics::{Counter, ErrorKind, Histogram, ShardCells, WorkerErrorKind};
+use crate::metrics::{BranchFamily, Counter, ErrorKind, Histogram, ShardCells, WorkerErrorKind};
 use crate::runtime::clock;
 use crate::shared::Shared;
 
@@ -34,6 +34,7 @@ pub fn write_all(
     page.router(text);
     page.workers(text, probes);
     page.cache_aware(text, trees);
+    page.other_policies(text);
     super::engines::write(text, page.fleet, loads);
 }
 
@@ -65,7 +66,11 @@ impl Page<'_> {
     fn process(&self, text: &mut Text) {
         text.family("smg_build_info", Family::Gauge, "Version of this gateway.");
         text.sample("smg_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1.0);
-        text.family("smg_io_driver", Family::Gauge, "I/O driver of each ring, and why not a better one.");
+        text.family(
+            "smg_io_driver",
+            Family::Gauge,
+            "I/O driver of each ring, and why not a better one.",
+        );
         for (ring, report) in self.shared.drivers.load().iter() {
             let labels =
                 [("ring", ring.as_str()), ("driver", report.driver), ("reason", &report.reason)];
@@ -74,11 +79,9 @@ impl Page<'_> {
         text.family("smg_shards", Family::Gauge, "Shards of the data plane.");
         text.sample("smg_shards", &[], self.shards.len() as f64);
         let counters: [(&str, &str, fn(&ShardCells) -> u64); 3] = [
-            (
-                "smg_connection_panics_total",
-                "Connection tasks ended by a panic.",
-                |cells| cells.panics.get(),
-            ),
+            ("smg_connection_panics_total", "Connection tasks ended by a panic.", |cells| {
+                cells.panics.get()
+            }),
             (
                 "smg_connections_refused_total",
                 "Client connections answered 503 for want of a place.",
@@ -109,7 +112,11 @@ impl Page<'_> {
             }
         }
         let name = "smg_http_responses_total";
-        text.family(name, Family::Counter, "Answers, by route, status and the gateway's error code.");
+        text.family(
+            name,
+            Family::Counter,
+            "Answers, by route, status and the gateway's error code.",
+        );
         for route in 0..Route::COUNT {
             self.responses(text, name, route);
         }
@@ -167,9 +174,10 @@ impl Page<'_> {
             for endpoint in Endpoint::ALL {
                 for (streaming, value) in ["false", "true"].into_iter().enumerate() {
                     let count = self.sum(|cells| {
-                        cells.read().model(model).map_or(0, |cells| {
-                            cells.requests[endpoint as usize][streaming].get()
-                        })
+                        cells
+                            .read()
+                            .model(model)
+                            .map_or(0, |cells| cells.requests[endpoint as usize][streaming].get())
                     });
                     if count > 0 {
                         let labels = router_labels(label, endpoint);
@@ -194,9 +202,10 @@ impl Page<'_> {
             for endpoint in Endpoint::ALL {
                 for kind in ErrorKind::ALL {
                     let count = self.sum(|cells| {
-                        cells.read().model(model).map_or(0, |cells| {
-                            cells.errors[endpoint as usize][kind as usize].get()
-                        })
+                        cells
+                            .read()
+                            .model(model)
+                            .map_or(0, |cells| cells.errors[endpoint as usize][kind as usize].get())
                     });
                     if count > 0 {
                         let labels = router_labels(label, endpoint);
@@ -263,11 +272,9 @@ impl Page<'_> {
             ("smg_worker_requests_active", "Requests in flight at a worker.", &|worker| {
                 f64::from(self.shared.in_flight.get(worker.id))
             }),
-            (
-                "smg_worker_cb_state",
-                "Circuit breaker: 0 closed, 1 open, 2 half-open.",
-                &|worker| f64::from(breakers.view(worker.id, clock::now_ms()).state as u8),
-            ),
+            ("smg_worker_cb_state", "Circuit breaker: 0 closed, 1 open, 2 half-open.", &|worker| {
+                f64::from(breakers.view(worker.id, clock::now_ms()).state as u8)
+            }),
         ];
         for (name, help, value) in gauges {
             text.family(name, Family::Gauge, help);
@@ -318,19 +325,19 @@ impl Page<'_> {
     fn cache_aware(&self, text: &mut Text, trees: &TreeGauges) {
         let name = "smg_cache_aware_policy_branch_total";
         text.family(name, Family::Counter, "Decisions over a prefix tree, by branch.");
-        for (at, branch) in
-            ShardCells::BRANCHES.iter().enumerate().take(ShardCells::TREE_BRANCHES)
+        for (at, branch) in ShardCells::BRANCHES.iter().enumerate().take(ShardCells::TREE_BRANCHES)
         {
             let count = self.sum(|cells| cells.tree_branches[at].get());
-            text.sample(name, &[("branch", branch)], count as f64);
+            text.sample(name, &[("branch", branch.as_str())], count as f64);
         }
         let name = "smg_cache_aware_decisions_total";
         text.family(name, Family::Counter, "All cache-aware decisions, by index and branch.");
         for (index, index_label) in ShardCells::INDEXES.iter().enumerate() {
-            for (branch, label) in ShardCells::BRANCHES.iter().enumerate() {
+            for (branch, label) in ShardCells::BRANCHES.into_iter().enumerate() {
                 let count = self.sum(|cells| cells.read().decisions()[index][branch].get());
                 if count > 0 {
-                    text.sample(name, &[("index", index_label), ("branch", label)], count as f64);
+                    let labels = [("index", *index_label), ("branch", label.as_str())];
+                    text.sample(name, &labels, count as f64);
                 }
             }
         }
@@ -363,6 +370,43 @@ impl Page<'_> {
                 text.sample(name, &[("model", model), ("tree", tree)], count as f64);
             }
         }
+    }
+}
+
+impl Page<'_> {
+    fn other_policies(&self, text: &mut Text) {
+        for family in BranchFamily::ALL {
+            let name = family.metric();
+            text.family(name, Family::Counter, "Decisions of the policy, by branch.");
+            for (at, branch) in family.branches().iter().enumerate() {
+                let count = self.sum(|cells| cells.read().policy_branches(family)[at].get());
+                text.sample(name, &[("branch", branch.as_str())], count as f64);
+            }
+        }
+        let name = "smg_routing_key_source_total";
+        text.family(name, Family::Counter, "Requests with a sticky key, by where it was found.");
+        for (at, source) in ["rid", "header"].into_iter().enumerate() {
+            let count = self.sum(|cells| cells.key_sources[at].get());
+            text.sample(name, &[("source", source)], count as f64);
+        }
+        let name = "smg_manual_policy_cache_entries";
+        text.family(name, Family::Gauge, "Sticky keys pinned to a worker.");
+        let pinned: i64 = self.shards.iter().map(|cells| cells.pinned_keys.get()).sum();
+        text.sample(name, &[], pinned as f64);
+        let name = "smg_worker_routing_keys_active";
+        text.family(name, Family::Gauge, "Sticky keys with a request in flight at a worker.");
+        let manual = |policy: &ModelPolicy| policy.kind == PolicyName::Manual;
+        if self.shared.config.sticky.enabled || self.fleet.policies.iter().any(manual) {
+            for worker in self.fleet.iter() {
+                let active = self.shared.active_keys.get(worker.id);
+                text.sample(name, &[("worker", worker.url.as_str())], f64::from(active));
+            }
+        }
+        let name = "smg_worker_overload_shed_total";
+        let help = "Requests answered 503 because overload protection left nobody.";
+        text.family(name, Family::Counter, help);
+        let sheds = self.sum(|cells| cells.sheds.get());
+        text.sample(name, &[("stage", "selection")], sheds as f64);
     }
 }
 
