@@ -390,11 +390,19 @@ impl World {
         self.tally.decisions += 1;
         let eligible = self.eligible(tried);
         let tokens = (self.rng.below(2) == 0).then(|| self.rng.below(3000) as u32);
-        let decided = self.choose(prefix, tried, &eligible, tokens);
-        let Some(choice) = decided else {
-            assert!(eligible.is_empty(), "somebody was eligible");
-            return None;
+        let kind = self.rng.below(20);
+        let (decided, holders) = self.choose(prefix, tried, kind, tokens);
+        let choice = match decided {
+            Ok(choice) => choice,
+            Err(reason) => {
+                assert!(eligible.is_empty(), "somebody was eligible");
+                let shed = reason == NoWorker::Overloaded;
+                self.tally.sheds += u64::from(shed);
+                self.tally.nobody += u64::from(!shed);
+                return None;
+            }
         };
+        self.check_choice(choice, kind, &holders, prefix, &eligible);
         let worker = choice.worker;
         assert!(eligible.contains(&worker), "{worker:?} is not eligible");
         if let Some(report) = &mut self.slots[worker.slot as usize].published {
@@ -425,14 +433,14 @@ impl World {
         if fresh.is_empty() { all } else { fresh }
     }
 
+    /// The decision and the holders that were offered to it; `kind` says how it is made.
     fn choose(
         &mut self,
         prefix: usize,
         tried: &[WorkerId],
-        eligible: &[WorkerId],
+        kind: usize,
         tokens: Option<u32>,
-    ) -> Option<Choice> {
-        let kind = self.rng.below(20);
+    ) -> (Result<Choice, NoWorker>, Vec<WorkerId>) {
         let matched = self.rng.below(1001) as u64;
         let candidates = Candidates {
             epoch: self.epoch,
@@ -492,18 +500,7 @@ impl World {
                 cache_aware::choose(config, state, &candidates, &found, holds, tokens, rng)
             }
         };
-        match decided {
-            Ok(choice) => {
-                self.check_choice(choice, kind, &holders, prefix, eligible);
-                Some(choice)
-            }
-            Err(reason) => {
-                let shed = reason == NoWorker::Overloaded;
-                self.tally.sheds += u64::from(shed);
-                self.tally.nobody += u64::from(!shed);
-                None
-            }
-        }
+        (decided, holders)
     }
 
     /// The hot rule, and that the scorer's choice is the best of the set it chose from.
