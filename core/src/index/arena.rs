@@ -6,6 +6,7 @@ use std::collections::BinaryHeap;
 use std::ops::{Index, IndexMut};
 
 use super::Garbage;
+use super::prefetch::prefetch;
 
 /// No record.
 pub(super) const NIL: u32 = u32::MAX;
@@ -22,27 +23,28 @@ pub(super) trait Vacancy {
 /// Records of one kind.
 #[derive(Debug)]
 pub(super) struct Arena<T> {
-    chunks: Vec<Chunk<T>>,
+    /// Apart from `chunks`, so that a look-up touches little; empty and without memory while no
+    /// record lives there.
+    places: Vec<Vec<T>>,
+    chunks: Vec<Chunk>,
     /// Chunks with room. The lowest is filled first, so that the highest drain.
     open: BinaryHeap<Reverse<u32>>,
     len: usize,
 }
 
 #[derive(Debug)]
-struct Chunk<T> {
-    /// Empty and without memory while no record lives here.
-    places: Vec<T>,
+struct Chunk {
     first_vacant: u32,
     live: u32,
     is_open: bool,
 }
 
-const CHUNK_BITS: u32 = 10;
+const CHUNK_BITS: u32 = 12;
 const CHUNK: usize = 1 << CHUNK_BITS;
 
 impl<T> Default for Arena<T> {
     fn default() -> Self {
-        Self { chunks: Vec::new(), open: BinaryHeap::new(), len: 0 }
+        Self { places: Vec::new(), chunks: Vec::new(), open: BinaryHeap::new(), len: 0 }
     }
 }
 
@@ -56,13 +58,14 @@ impl<T: Vacancy + Send + 'static> Arena<T> {
     pub fn insert(&mut self, record: T) -> u32 {
         let index = self.open_chunk();
         let chunk = &mut self.chunks[index as usize];
+        let places = &mut self.places[index as usize];
         let place = match chunk.first_vacant {
             NIL => {
-                chunk.places.push(record);
-                chunk.places.len() as u32 - 1
+                places.push(record);
+                places.len() as u32 - 1
             }
             place => {
-                let slot = &mut chunk.places[place as usize];
+                let slot = &mut places[place as usize];
                 chunk.first_vacant = slot.next_vacant().unwrap_or(NIL);
                 *slot = record;
                 place
@@ -81,14 +84,15 @@ impl<T: Vacancy + Send + 'static> Arena<T> {
     pub fn remove(&mut self, id: u32, garbage: &mut Garbage) {
         let (index, place) = split_id(id);
         let chunk = &mut self.chunks[index];
-        debug_assert!(chunk.places[place].next_vacant().is_none(), "record {id} freed twice");
-        chunk.places[place] = T::vacant(chunk.first_vacant);
+        let slot = &mut self.places[index][place];
+        debug_assert!(slot.next_vacant().is_none(), "record {id} freed twice");
+        *slot = T::vacant(chunk.first_vacant);
         chunk.first_vacant = place as u32;
         chunk.live -= 1;
         self.len -= 1;
         if chunk.live == 0 {
             chunk.first_vacant = NIL;
-            garbage.push(std::mem::take(&mut chunk.places));
+            garbage.push(std::mem::take(&mut self.places[index]));
         }
         if !chunk.is_open {
             chunk.is_open = true;
@@ -104,8 +108,17 @@ impl<T: Vacancy + Send + 'static> Arena<T> {
     /// The record `id`, if there is one.
     pub fn get(&self, id: u32) -> Option<&T> {
         let (index, place) = split_id(id);
-        let record = self.chunks.get(index)?.places.get(place)?;
+        let record = self.places.get(index)?.get(place)?;
         record.next_vacant().is_none().then_some(record)
+    }
+
+    /// Starts loading the record `id`, if the arena reaches that far.
+    #[inline]
+    pub fn prefetch(&self, id: u32) {
+        let (index, place) = split_id(id);
+        if let Some(record) = self.places.get(index).and_then(|places| places.get(place)) {
+            prefetch(record);
+        }
     }
 
     fn open_chunk(&mut self) -> u32 {
@@ -113,18 +126,15 @@ impl<T: Vacancy + Send + 'static> Arena<T> {
             Some(&Reverse(index)) => index,
             None => {
                 let index = self.chunks.len() as u32;
-                self.chunks.push(Chunk {
-                    places: Vec::new(),
-                    first_vacant: NIL,
-                    live: 0,
-                    is_open: true,
-                });
+                self.chunks.push(Chunk { first_vacant: NIL, live: 0, is_open: true });
+                self.places.push(Vec::new());
                 self.open.push(Reverse(index));
                 index
             }
         };
-        let places = &mut self.chunks[index as usize].places;
-        if places.capacity() == 0 {
+        // The first chunk grows as it fills, so that a small arena stays small.
+        let places = &mut self.places[index as usize];
+        if index > 0 && places.capacity() == 0 {
             places.reserve_exact(CHUNK);
         }
         index
@@ -137,7 +147,7 @@ impl<T> Index<u32> for Arena<T> {
     #[inline]
     fn index(&self, id: u32) -> &T {
         let (index, place) = split_id(id);
-        &self.chunks[index].places[place]
+        &self.places[index][place]
     }
 }
 
@@ -145,7 +155,7 @@ impl<T> IndexMut<u32> for Arena<T> {
     #[inline]
     fn index_mut(&mut self, id: u32) -> &mut T {
         let (index, place) = split_id(id);
-        &mut self.chunks[index].places[place]
+        &mut self.places[index][place]
     }
 }
 
@@ -180,32 +190,32 @@ mod tests {
     #[test]
     fn ids_are_stable_and_reused_lowest_chunk_first() {
         let (mut arena, mut garbage) = (Arena::default(), Garbage::default());
-        let ids: Vec<_> = (0..3000).map(|i| arena.insert(Record::Value(i))).collect();
-        assert_eq!(ids, (0..3000).collect::<Vec<_>>());
-        for id in [5, 2500, 700] {
+        let ids: Vec<_> = (0..9000).map(|i| arena.insert(Record::Value(i))).collect();
+        assert_eq!(ids, (0..9000).collect::<Vec<_>>());
+        for id in [5, 8500, 700] {
             arena.remove(id, &mut garbage);
         }
-        assert_eq!(arena.len(), 2997);
+        assert_eq!(arena.len(), 8997);
         assert!(arena.get(700).is_none());
         assert_eq!(arena.insert(Record::Value(1)), 700);
         assert_eq!(arena.insert(Record::Value(2)), 5);
-        assert_eq!(arena.insert(Record::Value(3)), 2500);
-        assert_eq!(arena[2999], Record::Value(2999));
+        assert_eq!(arena.insert(Record::Value(3)), 8500);
+        assert_eq!(arena[8999], Record::Value(8999));
         assert!(garbage.is_empty());
     }
 
     #[test]
     fn an_empty_chunk_is_given_back_and_can_be_filled_again() {
         let (mut arena, mut garbage) = (Arena::default(), Garbage::default());
-        for i in 0..2048 {
+        for i in 0..8192 {
             arena.insert(Record::Value(i));
         }
-        for id in 1024..2048 {
+        for id in 4096..8192 {
             arena.remove(id, &mut garbage);
         }
         assert!(!garbage.is_empty());
-        assert!(arena.get(1024).is_none());
-        assert_eq!(arena.insert(Record::Value(9)), 1024);
-        assert_eq!(arena.end(), 2048);
+        assert!(arena.get(4096).is_none());
+        assert_eq!(arena.insert(Record::Value(9)), 4096);
+        assert_eq!(arena.end(), 8192);
     }
 }

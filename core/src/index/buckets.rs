@@ -1,9 +1,10 @@
 //! Bucket heads of a hash table whose chains run through the records themselves. Linear hashing
-//! (Litwin 1980): an insertion splits at most one bucket and a removal merges at most two, so no
+//! (Litwin 1980): an insertion splits at most two buckets and a removal merges at most four, so no
 //! operation ever rehashes the table.
 
 use super::Garbage;
 use super::arena::NIL;
+use super::prefetch::prefetch;
 
 /// Records that can be chained.
 pub(super) trait Chained {
@@ -27,6 +28,8 @@ const CHUNK_BITS: u32 = 10;
 const CHUNK: u32 = 1 << CHUNK_BITS;
 /// Buckets a table never shrinks below; a power of two.
 const MIN_BUCKETS: u32 = 16;
+/// So that a chain rarely has a record that is not looked for: visiting one is a cache miss.
+const BUCKETS_PER_RECORD: u32 = 2;
 
 impl Default for Buckets {
     fn default() -> Self {
@@ -41,11 +44,20 @@ impl Buckets {
         self.head(self.bucket(hash))
     }
 
-    /// Adds the record `id`. The caller keeps the number of records below 2^31.
+    /// Starts loading the head of a chain.
+    #[inline]
+    pub fn prefetch(&self, hash: u32) {
+        let bucket = self.bucket(hash);
+        prefetch(&self.chunks[(bucket >> CHUNK_BITS) as usize][(bucket & (CHUNK - 1)) as usize]);
+    }
+
+    /// Adds the record `id`. The caller keeps the number of records below 2^30.
     pub fn insert(&mut self, records: &mut impl Chained, id: u32) {
         self.len += 1;
-        if self.len > self.buckets {
-            self.split(records);
+        for _ in 0..2 {
+            if self.buckets < BUCKETS_PER_RECORD * self.len {
+                self.split(records);
+            }
         }
         let bucket = self.bucket(records.hash(id));
         records.set_next(id, self.head(bucket));
@@ -56,9 +68,8 @@ impl Buckets {
     pub fn remove(&mut self, records: &mut impl Chained, id: u32, garbage: &mut Garbage) {
         self.substitute(records, id, records.next(id));
         self.len -= 1;
-        // Two at a time, so that the table keeps up: never more than two buckets per record.
-        for _ in 0..2 {
-            if self.buckets > MIN_BUCKETS && self.buckets > 2 * self.len {
+        for _ in 0..4 {
+            if self.buckets > MIN_BUCKETS && self.buckets > 2 * BUCKETS_PER_RECORD * self.len {
                 self.merge(records, garbage);
             }
         }
@@ -201,14 +212,14 @@ mod tests {
             buckets.insert(&mut records, id);
             assert!(contains(&buckets, &records, id / 2));
         }
-        assert_eq!(buckets.buckets, 5000);
+        assert_eq!(buckets.buckets, 10_000);
         assert!((0..5000).all(|id| contains(&buckets, &records, id)));
         for id in 0..4990 {
             buckets.remove(&mut records, id, &mut garbage);
             assert!(!contains(&buckets, &records, id));
             assert!(contains(&buckets, &records, 4990 + id % 10));
         }
-        assert_eq!((buckets.len(), buckets.buckets), (10, 20));
+        assert_eq!((buckets.len(), buckets.buckets), (10, 40));
         assert_eq!(buckets.chunks.len(), 1);
         assert!(!garbage.is_empty());
     }

@@ -10,6 +10,7 @@ mod alphabet;
 mod arena;
 mod buckets;
 mod hash;
+mod prefetch;
 mod radix;
 mod shard;
 mod slab;

@@ -2,6 +2,7 @@
 //! one that is mostly dead is emptied by its owner, who moves the edges that still live there.
 
 use super::Garbage;
+use super::prefetch::prefetch;
 
 /// Content of all edges of one tree.
 #[derive(Debug)]
@@ -28,8 +29,10 @@ struct Segment<T> {
 }
 
 /// Bytes of a full-size segment; the first ones are smaller, so that a small tree stays small.
-pub(super) const SEGMENT_BYTES: usize = 1 << 20;
+pub(super) const SEGMENT_BYTES: usize = 896 << 10;
 const FIRST_SEGMENT_BYTES: usize = 1 << 14;
+/// Content to ask for ahead of a comparison.
+const PREFETCH_BYTES: usize = 1024;
 const NO_SEGMENT: usize = usize::MAX;
 /// Dead content worth a compaction pass: more than this share of the filled part.
 const DEAD_SHARE: u64 = 64;
@@ -70,6 +73,15 @@ impl<T: Copy + Send + 'static> Slab<T> {
     pub fn get(&self, at: Position, len: u32) -> &[T] {
         let offset = at as u32 as usize;
         &self.segments[(at >> 32) as usize].items[offset..offset + len as usize]
+    }
+
+    /// Starts loading the first [`PREFETCH_BYTES`] at `at`, which has `len` items; the hardware
+    /// follows from there.
+    #[inline]
+    pub fn prefetch(&self, at: Position, len: u32) {
+        let items = self.get(at, len);
+        let line = 64 / size_of::<T>();
+        items.iter().step_by(line).take(PREFETCH_BYTES / 64).for_each(prefetch);
     }
 
     /// Gives up the `len` items at `at`.

@@ -48,7 +48,7 @@ impl<A: Alphabet> RadixTree<A> {
                 let tenant = tenant_of(stamp);
                 assert_ne!(tenant, NO_TENANT);
                 let handle = self.holder(id, tenant).unwrap();
-                assert_eq!(self.entry(handle).stamp, stamp);
+                assert_eq!({ self.entry(handle).stamp }, stamp);
                 assert_eq!(self.node_of(handle), id);
                 holds.entry((id, tenant)).or_default();
                 if !self.nodes[node.parent].is_root() {
@@ -59,7 +59,7 @@ impl<A: Alphabet> RadixTree<A> {
             }
         }
         for (&(id, tenant), &kids) in &holds {
-            assert_eq!(self.entry(self.holder(id, tenant).unwrap()).kids, kids);
+            assert_eq!({ self.entry(self.holder(id, tenant).unwrap()).kids }, kids);
         }
         holds
     }
@@ -152,7 +152,8 @@ impl<A: Alphabet> RadixTree<A> {
             while at != NIL {
                 let entry = self.entry(at);
                 assert!(entry.is_listed());
-                assert_eq!((entry.tenant(), entry.older), (tenant, older));
+                let place = (entry.tenant(), entry.older);
+                assert_eq!(place, (tenant, older));
                 assert!(entry.stamp >> TENANT_BITS > touch, "list of {tenant} is out of order");
                 touch = entry.stamp >> TENANT_BITS;
                 listed.insert((self.node_of(at), tenant));

@@ -160,6 +160,7 @@ impl<A: Alphabet> RadixTree<A> {
 
     /// Removes a leaf entry; returns its units.
     fn release(&mut self, handle: Handle) -> u64 {
+        self.prefetch_newer(handle);
         let node_id = self.node_of(handle);
         let tenant = self.entry(handle).tenant();
         let node = &self.nodes[node_id];

@@ -92,6 +92,7 @@ impl<A: Alphabet> RadixTree<A> {
             cursor,
         };
         if holder_node != NIL {
+            self.prefetch_neighbours(holder_node);
             self.pick_holders(&mut found, eligible);
         }
         found

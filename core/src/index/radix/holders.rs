@@ -32,6 +32,7 @@ const MAX_CHAIN: usize = 6;
 
 /// One worker's hold on one node.
 #[derive(Debug, Clone, Copy)]
+#[repr(C, packed(4))]
 pub(super) struct Entry {
     /// Latest use of the node's prefix on this worker.
     pub stamp: Stamp,
@@ -229,6 +230,42 @@ impl<A: Alphabet> RadixTree<A> {
             }
         }
         id | EXTRA
+    }
+
+    /// Starts loading what recording the first holder of a node again will write: the entries beside
+    /// its own on the worker's list, and the list's young end.
+    #[inline]
+    pub(super) fn prefetch_neighbours(&self, node_id: u32) {
+        let Entry { stamp, older, newer, .. } = self.nodes[node_id].entry;
+        if older == OFF_LIST {
+            return;
+        }
+        for handle in [older, newer, self.tenants.state(tenant_of(stamp)).newest] {
+            if handle & EXTRA == 0 {
+                self.nodes.prefetch(handle);
+            }
+        }
+    }
+
+    /// Starts loading what evicting the entries that follow on a list will need: of the third, its
+    /// node; of the second, the node above; of the first, the chain of siblings of the node above.
+    /// Each stage finds loaded what the one before asked for when the list was one entry longer.
+    #[inline]
+    pub(super) fn prefetch_newer(&self, handle: Handle) {
+        let first = self.entry(handle).newer;
+        if first & EXTRA != 0 {
+            return;
+        }
+        self.prefetch_siblings(self.nodes[first].parent);
+        let second = self.nodes[first].entry.newer;
+        if second & EXTRA != 0 {
+            return;
+        }
+        self.nodes.prefetch(self.nodes[second].parent);
+        let third = self.nodes[second].entry.newer;
+        if third & EXTRA == 0 {
+            self.nodes.prefetch(third);
+        }
     }
 
     /// Makes the holders of `lower` holders of its new parent `upper`, on no list there.

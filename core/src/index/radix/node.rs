@@ -35,6 +35,9 @@ pub(super) struct Node {
     pub tabled: u32,
     /// Further holders: none, a chain of extras, or a crowd.
     pub extra: u32,
+    /// A node two levels below on the path recorded last. Only a hint what to load early: it may
+    /// name a free or reused place.
+    pub ahead: u32,
     /// The first holder.
     pub entry: Entry,
 }
@@ -54,6 +57,7 @@ impl Node {
             child: NIL,
             tabled: 0,
             extra: NIL,
+            ahead: NIL,
             entry: Entry::NONE,
         }
     }
@@ -139,13 +143,18 @@ impl<A: Alphabet> RadixTree<A> {
             if parent.child == NIL {
                 return None;
             }
-            let common = self.alphabet.common(self.edge(&self.nodes[parent.child]), rest);
+            let child = &self.nodes[parent.child];
+            self.look_ahead(child);
+            let common = self.alphabet.common(self.edge(child), rest);
             return (common > 0).then_some((parent.child, common));
         }
         let key = self.alphabet.key(rest);
         let shares = |id: u32, node: &Node| {
-            let common =
-                if node.key == key { self.alphabet.common(self.edge(node), rest) } else { 0 };
+            if node.key != key {
+                return None;
+            }
+            self.look_ahead(node);
+            let common = self.alphabet.common(self.edge(node), rest);
             (common > 0).then_some((id, common))
         };
         if parent.child != NIL
@@ -164,6 +173,25 @@ impl<A: Alphabet> RadixTree<A> {
             at = node.chain;
         }
         None
+    }
+
+    /// Starts loading what a walk through `node` needs next: the content of its only child, and the
+    /// node below that, so that both arrive while this node's edge is compared.
+    #[inline]
+    fn look_ahead(&self, node: &Node) {
+        if node.tabled > 0 || node.child == NIL {
+            return;
+        }
+        self.nodes.prefetch(node.ahead);
+        let child = &self.nodes[node.child];
+        self.slab.prefetch(child.start, child.len);
+    }
+
+    /// Starts loading the head of the chain that has the node if its parent has several children.
+    #[inline]
+    pub(super) fn prefetch_siblings(&self, id: u32) {
+        let node = &self.nodes[id];
+        self.table.prefetch(child_hash(node.parent, node.key));
     }
 
     /// Makes `id`, whose parent and key are set, a child of its parent.

@@ -100,6 +100,7 @@ impl<A: Alphabet> RadixTree<A> {
         let stamp = self.clock << TENANT_BITS | u64::from(tenant);
         let mut is_new_below = false;
         let mut at = end;
+        let mut below = [NIL; 2];
         while !self.nodes[at].is_root() {
             let handle = match self.holder(at, tenant) {
                 Some(handle) => {
@@ -123,7 +124,10 @@ impl<A: Alphabet> RadixTree<A> {
             } else {
                 self.unlist(handle);
             }
-            at = self.nodes[at].parent;
+            let node = &mut self.nodes[at];
+            node.ahead = below[1];
+            below = [at, below[0]];
+            at = node.parent;
         }
     }
 
