@@ -52,6 +52,39 @@ fn what_it_sent_ahead_is_not_dispatched() {
     assert_eq!(worker.dispatched(), 1);
 }
 
+#[test]
+fn the_pause_before_a_retry_ends_with_the_client() {
+    let worker = Worker::start(|exchange| {
+        let _ = exchange.body();
+        exchange.send(b"HTTP/1.1 503 Busy\r\nRetry-After: 3600\r\nContent-Length: 0\r\n\r\n");
+    });
+    // The pause would be longer than any test waits.
+    let gateway = Gateway::before([&worker]).flags("--retry-max-backoff-ms 3600000").start();
+
+    let mut leaver = Client::connect(&gateway);
+    leaver.send(&chat("hello"));
+    eventually("the pause has begun", || gateway.metrics().sum("smg_worker_retries_total") == 1.0);
+    leaver.leave();
+    gateway.is_at_rest();
+    assert_eq!(worker.dispatched(), 1);
+}
+
+#[test]
+fn an_attempt_to_connect_ends_with_the_client() {
+    let mut worker = Worker::obliging();
+    let gateway = Gateway::before([&worker]).flags("--connect-timeout-secs 3600").start();
+    worker.stop_answering_connects();
+
+    let mut leaver = Client::connect(&gateway);
+    leaver.send(&chat("hello"));
+    eventually("the request is on its way", || {
+        gateway.metrics().sum("smg_worker_requests_active") == 1.0
+    });
+    leaver.leave();
+    gateway.is_at_rest();
+    assert_eq!(worker.dispatched(), 0);
+}
+
 fn hanging_worker(gate: Gate) -> Worker {
     Worker::start(move |exchange| {
         if exchange.mentions("hang") {

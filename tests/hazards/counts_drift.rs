@@ -44,6 +44,8 @@ fn counts_are_exact_at_rest(shards: &str) {
     });
     let gateway = Gateway::before(&workers).flags(FLAGS).flags(shards).start();
 
+    let descriptors = gateway.descriptors();
+
     std::thread::scope(|scope| {
         for client in 0..CLIENTS {
             let (gateway, seen) = (gateway.addr(), &seen);
@@ -67,6 +69,9 @@ fn counts_are_exact_at_rest(shards: &str) {
     assert_eq!(metrics.sum("smg_worker_selection_total") as usize, decisions + without_owner);
     let requests = metrics.sum_of("smg_http_requests_total", "path=\"/v1/completions\"");
     assert_eq!(requests as usize, REQUESTS);
+    let malformed = ENDINGS.len() - 1;
+    assert!(decisions >= REQUESTS * malformed / ENDINGS.len(), "{decisions} decisions");
+    eventually("no connection is left behind", || gateway.descriptors() <= descriptors);
 }
 
 /// One request from its first byte to its end. The connection, if it can be used again.

@@ -25,7 +25,7 @@ pub fn eventually(what: &str, condition: impl FnMut() -> bool) {
 }
 
 /// Whether `condition` comes to hold.
-fn within_patience(mut condition: impl FnMut() -> bool) -> bool {
+pub fn within_patience(mut condition: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + PATIENCE;
     loop {
         if condition() {
@@ -54,5 +54,6 @@ impl Gate {
 
 /// Whether the environment keeps the gateway from io_uring.
 pub fn legacy_driver_is_forced() -> bool {
-    std::env::var("MONOIO_FORCE_LEGACY_DRIVER").is_ok_and(|value| value == "1")
+    let forced = std::env::var("MONOIO_FORCE_LEGACY_DRIVER");
+    forced.is_ok_and(|value| matches!(value.as_str(), "1" | "true" | "yes"))
 }

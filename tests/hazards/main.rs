@@ -11,6 +11,7 @@ mod body_altered_on_the_way;
 mod client_leaves_before_first_byte;
 mod client_leaves_during_upload;
 mod client_leaves_mid_stream;
+mod client_reads_slowly;
 mod counts_drift;
 mod descriptors_exhausted;
 mod locked_memory_short;

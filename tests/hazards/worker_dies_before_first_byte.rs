@@ -38,16 +38,28 @@ fn another_worker_answers(die: fn(&mut Exchange)) {
 
 #[test]
 fn another_worker_answers_when_one_refuses_connections() {
-    let gone = Worker::obliging();
+    another_worker_is_connected_to(REQUESTS, Worker::stop);
+}
+
+#[test]
+fn another_worker_answers_when_one_does_not_answer_connects() {
+    // Half of them wait for --connect-timeout-secs first.
+    another_worker_is_connected_to(2, Worker::stop_answering_connects);
+}
+
+fn another_worker_is_connected_to(requests: usize, go: fn(&mut Worker)) {
+    let mut gone = Worker::obliging();
     let sound = Worker::obliging();
-    let gateway = Gateway::before([&gone, &sound]).flags(FLAGS).start();
-    gone.stop();
+    let launch = Gateway::before([&gone, &sound]).flags(FLAGS).flags("--connect-timeout-secs 1");
+    let gateway = launch.start();
+    go(&mut gone);
 
     let mut client = Client::connect(&gateway);
-    for _ in 0..REQUESTS {
+    for _ in 0..requests {
         assert_eq!(client.ask("hello").status(), 200);
     }
-    assert_eq!((gone.dispatched(), sound.dispatched()), (0, REQUESTS));
+    assert_eq!((gone.dispatched(), sound.dispatched()), (0, requests));
+    assert!(gateway.metrics().sum("smg_worker_retries_total") > 0.0);
     client.leave();
     gateway.is_at_rest();
 }

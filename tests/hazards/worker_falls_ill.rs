@@ -83,6 +83,26 @@ fn a_worker_that_turns_into_a_black_hole_is_taken_out() {
     assert_eq!((swallowed.dispatched(), sound.dispatched()), (0, 6));
 }
 
+#[test]
+fn a_worker_that_is_up_later_than_the_gateway_is_waited_for() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let addr = listener.local_addr().expect("its address");
+    drop(listener);
+    let gateway = Gateway::before([])
+        .and_unready(&format!("http://{addr}"))
+        .flags("--worker-startup-check-interval 1")
+        .start();
+    assert_eq!(gateway.readiness(), Some(503));
+    let response = Client::connect(&gateway).ask("too early");
+    assert_eq!((response.status(), response.error_code()), (503, Some("no_available_workers")));
+
+    let listener = TcpListener::bind(addr).expect("the same port");
+    let worker = Worker::listening(listener, "m", |exchange| exchange.answer(200, b"up"));
+    eventually("the worker is ready", || gateway.readiness() == Some(200));
+    assert_eq!(Client::connect(&gateway).ask("now").text(), "up");
+    assert_eq!(worker.dispatched(), 1);
+}
+
 fn becomes(gateway: &Gateway, worker: &Worker, health: f64) {
     let label = format!("worker=\"{}", worker.url());
     eventually(&format!("{} has health {health}", worker.url()), || {

@@ -176,11 +176,24 @@ impl Gateway {
         let gauges =
             ["smg_worker_requests_active", "smg_http_connections_active", "smg_client_connections"];
         for gauge in gauges {
-            eventually(&format!("{gauge} is 0"), || {
-                let metrics = self.metrics();
-                metrics.labels(gauge).iter().all(|labels| metrics.sum_of(gauge, labels) == 0.0)
-            });
+            eventually(&format!("{gauge} is 0"), || self.metrics().is_zero(gauge));
         }
+        assert!(self.metrics().is_zero("smg_connection_panics_total"), "a task has panicked");
+    }
+
+    /// Open descriptors of its process.
+    pub fn descriptors(&self) -> usize {
+        let directory = format!("/proc/{}/fd", self.child.id());
+        std::fs::read_dir(directory).expect("a running process").count()
+    }
+
+    /// Resident memory of its process in bytes.
+    pub fn resident_bytes(&self) -> usize {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()));
+        let status = status.expect("a running process");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<usize>().ok());
+        kib.expect("a size in kB") << 10
     }
 
     /// Status of `/readiness`; `None` when nobody answers.
@@ -226,8 +239,9 @@ impl Gateway {
         let mut client = Client::connect_to(self.addr()).ok()?;
         let response = client.get("/readiness").ok()?;
         let body: serde_json::Value = serde_json::from_slice(&response.body).ok()?;
-        (response.status() == 200).then_some(())?;
-        usize::try_from(body["healthy_workers"].as_u64()?).ok()
+        let ready = usize::try_from(body["healthy_workers"].as_u64()?).ok()?;
+        assert_eq!(response.status() == 200, ready > 0, "{body}");
+        Some(ready)
     }
 }
 

@@ -39,6 +39,13 @@ impl Metrics {
         series.filter(|sample| sample.labels.contains(label)).map(|sample| sample.value).sum()
     }
 
+    /// Whether a gauge is there and every series of it is 0.
+    pub fn is_zero(&self, name: &str) -> bool {
+        let mut series = self.samples.iter().filter(|sample| sample.name == name).peekable();
+        assert!(series.peek().is_some(), "there is no {name}");
+        series.all(|sample| sample.value == 0.0)
+    }
+
     /// Labels of every series of a name.
     pub fn labels(&self, name: &str) -> Vec<&str> {
         let series = self.samples.iter().filter(|sample| sample.name == name);

@@ -1,16 +1,24 @@
 //! A worker that does as scripted: one thread per connection, raw bytes out.
 
-use std::io;
+use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 use super::wire::{Head, Wire};
+use super::{PATIENCE, within_patience};
 
 /// An engine as the gateway sees it. It answers probes itself; inference requests go to its script.
 pub struct Worker {
     addr: SocketAddr,
     state: Arc<State>,
+    listener: Option<Arc<TcpListener>>,
+    accepting: Option<JoinHandle<()>>,
+    /// Connections that fill the queue of a worker that does not accept.
+    queued: Vec<TcpStream>,
 }
 
 struct State {
@@ -32,7 +40,17 @@ impl Worker {
     /// A worker of the named model.
     pub fn serving(model: &str, script: impl Fn(&mut Exchange) + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port for a worker");
+        Self::listening(listener, model, script)
+    }
+
+    /// A worker on a port that was kept for it.
+    pub fn listening(
+        listener: TcpListener,
+        model: &str,
+        script: impl Fn(&mut Exchange) + Send + Sync + 'static,
+    ) -> Self {
         let addr = listener.local_addr().expect("its address");
+        let listener = Arc::new(listener);
         let state = Arc::new(State {
             model: model.to_owned(),
             script: Box::new(script),
@@ -42,17 +60,23 @@ impl Worker {
             dispatched: AtomicUsize::new(0),
             abandoned: AtomicUsize::new(0),
         });
-        let accepting = state.clone();
-        std::thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                if accepting.stopped.load(Ordering::SeqCst) {
+        let (accepting, serving) = (listener.clone(), state.clone());
+        let accepting = std::thread::spawn(move || {
+            for stream in accepting.incoming().flatten() {
+                if serving.stopped.load(Ordering::SeqCst) {
                     return;
                 }
-                let state = accepting.clone();
+                let state = serving.clone();
                 std::thread::spawn(move || state.serve(stream));
             }
         });
-        Self { addr, state }
+        Self {
+            addr,
+            state,
+            listener: Some(listener),
+            accepting: Some(accepting),
+            queued: Vec::new(),
+        }
     }
 
     /// A worker that answers every request with `{"id":"ok"}`.
@@ -85,21 +109,41 @@ impl Worker {
     }
 
     /// Stops listening: from now on connections to it are refused.
-    pub fn stop(&self) {
-        if !self.state.stopped.swap(true, Ordering::SeqCst) {
-            // Wakes the thread that accepts, which drops the listener.
+    pub fn stop(&mut self) {
+        self.stop_accepting();
+        self.listener = None;
+    }
+
+    /// Stops accepting, with the kernel's queue full: from now on attempts to connect get no answer.
+    pub fn stop_answering_connects(&mut self) {
+        self.stop_accepting();
+        let listener = self.listener.as_ref().expect("it has not been stopped");
+        // SAFETY: a plain system call on a socket that is open; it shortens the queue.
+        let outcome = unsafe { libc::listen(listener.as_raw_fd(), 0) };
+        assert_eq!(outcome, 0, "listen: {}", io::Error::last_os_error());
+        let filled = within_patience(|| {
+            match TcpStream::connect_timeout(&self.addr, Duration::from_millis(200)) {
+                Ok(stream) => self.queued.push(stream),
+                Err(error) => return error.kind() == io::ErrorKind::TimedOut,
+            }
+            false
+        });
+        assert!(filled, "connections are still taken");
+    }
+
+    fn stop_accepting(&mut self) {
+        self.state.stopped.store(true, Ordering::SeqCst);
+        if let Some(accepting) = self.accepting.take() {
+            // Wakes it; without a listener it has ended already.
             drop(TcpStream::connect(self.addr));
-            super::eventually("the worker's port is closed", || {
-                TcpStream::connect(self.addr).is_err()
-            });
+            accepting.join().expect("a thread that accepts");
         }
     }
 }
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        self.state.stopped.store(true, Ordering::SeqCst);
-        drop(TcpStream::connect(self.addr));
+        self.stop_accepting();
     }
 }
 
@@ -162,6 +206,21 @@ impl Exchange {
     /// Bytes as they are; a connection the gateway has closed takes none.
     pub fn send(&mut self, bytes: &[u8]) {
         self.open &= self.wire.send(bytes).is_ok();
+    }
+
+    /// Sends as much of `bytes` as the gateway takes until it takes no more for `stall`; how much that
+    /// was.
+    pub fn send_until_stalled(&mut self, bytes: &[u8], stall: Duration) -> usize {
+        let stream = &mut self.wire.stream;
+        stream.set_write_timeout(Some(stall)).expect("a duration above 0");
+        let mut sent = 0;
+        while let Ok(count) = stream.write(&bytes[sent..])
+            && count > 0
+        {
+            sent += count;
+        }
+        stream.set_write_timeout(Some(PATIENCE)).expect("a duration above 0");
+        sent
     }
 
     /// A whole JSON answer.
