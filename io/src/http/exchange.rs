@@ -156,7 +156,8 @@ async fn exchange(
     let rest = request.body.start + copied..request.body.end;
     let body = request.buf.clone();
     let outcome = {
-        let Upstream { reader, writer, .. } = &mut upstream;
+        let Upstream { reader, writer, reused } = &mut upstream;
+        let reused = *reused;
         let send = async move {
             if rest.is_empty() {
                 writer.write_all(head, 0).await.0
@@ -164,7 +165,7 @@ async fn exchange(
                 writer.write_message(head, body, rest).await.0
             }
         };
-        send_and_listen(client, reader, send).await?
+        send_and_listen(client, reader, send, reused).await?
     };
     let Heard { buf, head, headers, request_sent } = outcome;
     Ok(Answer { upstream, buf, head, headers, request_sent })
@@ -182,6 +183,7 @@ async fn send_and_listen(
     client: &mut ClientSide,
     reader: &mut Reader,
     send: impl Future<Output = io::Result<()>>,
+    reused: bool,
 ) -> Result<Heard, ExchangeError> {
     let mut send = std::pin::pin!(send);
     let mut sent: Option<bool> = None;
@@ -211,9 +213,15 @@ async fn send_and_listen(
                 return Err(ExchangeError::Protocol("connection closed inside the response head"));
             }
         }
-        match parser.parse(&mut buf).map_err(ExchangeError::Protocol)? {
-            Some(head) => break (buf, head),
-            None => {
+        match parser.parse(&mut buf) {
+            Ok(Some(head)) => break (buf, head),
+            // What was left over of an earlier answer: the connection had been out of step before
+            // the request went out, which is no better than closed.
+            Err(_) if reused && !parser.interim_seen && !begins_a_response(&buf) => {
+                return Err(ExchangeError::Closed);
+            }
+            Err(message) => return Err(ExchangeError::Protocol(message)),
+            Ok(None) => {
                 if buf.capacity() == buf.len() {
                     buf.reserve(buf.len().max(RESPONSE_BUFFER));
                 }
@@ -222,6 +230,13 @@ async fn send_and_listen(
         }
     };
     Ok(Heard { buf, head, headers: parser.headers, request_sent: sent == Some(true) })
+}
+
+/// Whether `buf` can be the beginning of an HTTP/1 response.
+fn begins_a_response(buf: &[u8]) -> bool {
+    const START: &[u8] = b"HTTP/1.";
+    let compared = buf.len().min(START.len());
+    buf[..compared] == START[..compared]
 }
 
 #[derive(Default)]
@@ -255,5 +270,29 @@ impl From<Interrupt> for ExchangeError {
             Interrupt::ClientGone => Self::ClientGone,
             Interrupt::Deadline => Self::Timeout,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn left_over_bytes_are_told_from_a_response() {
+        for response in [&b""[..], b"H", b"HTTP/1.", b"HTTP/1.1 200 OK"] {
+            assert!(begins_a_response(response), "{response:?}");
+        }
+        for left_over in [&b"0\r\n\r\n"[..], b"\r\n", b"HTTP/2", b"{}"] {
+            assert!(!begins_a_response(left_over), "{left_over:?}");
+        }
+    }
+
+    #[test]
+    fn interim_heads_are_cut_off() {
+        let mut buf = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}".to_vec();
+        let mut parser = HeadParser::default();
+        let head = parser.parse(&mut buf).unwrap().unwrap();
+        assert_eq!((head.status, &buf[head.len..]), (200, &b"{}"[..]));
+        assert!(parser.interim_seen);
     }
 }
