@@ -19,11 +19,11 @@ pub fn cache_aware_config(config: &Config) -> CacheAwareConfig {
         cache_threshold: cache.threshold,
         spill: SpillMargins {
             abs: u32::try_from(cache.balance_abs).unwrap_or(u32::MAX),
-            rel: f64::from(cache.balance_rel),
+            rel: cache.balance_rel,
         },
         kv_pressure: KvPressure {
-            overload: f64::from(cache.overload_token_usage),
-            balance: f64::from(cache.balance_token_usage),
+            overload: cache.overload_token_usage,
+            balance: cache.balance_token_usage,
         },
         ranking: Ranking {
             overlap_decay: cache.overlap_decay,
@@ -85,7 +85,7 @@ pub fn retry_config(config: &Config) -> RetryConfig {
         max_attempts: if retry.enabled { retry.max_attempts } else { 1 },
         initial_backoff_ms: retry.initial_backoff_ms,
         max_backoff_ms: retry.max_backoff_ms,
-        backoff_multiplier: f64::from(retry.backoff_multiplier),
-        jitter_factor: f64::from(retry.jitter_factor),
+        backoff_multiplier: retry.backoff_multiplier,
+        jitter_factor: retry.jitter_factor,
     }
 }
