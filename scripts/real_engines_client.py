@@ -355,10 +355,11 @@ def main():
     engines = {url: Chat(url, gateway.model, args.api_key) for url in workers}
     nonce = f"{random.SystemRandom().getrandbits(64):x}"
 
+    # First, while the workers' loads are even: new conversations then spread evenly.
+    check_conversations(checks, gateway, engines, nonce, args.conversations, args.turns)
     check_plain(checks, gateway, engines, nonce)
     check_stream(checks, gateway, engines, nonce)
     check_refusal(checks, gateway, engines)
-    check_conversations(checks, gateway, engines, nonce, args.conversations, args.turns)
     if args.metrics:
         check_metrics(checks, args.metrics, args.conversations * (args.turns - 1))
     print(f"\n{checks.failed} failed" if checks.failed else "\nall checks passed")
