@@ -19,6 +19,8 @@ pub enum Message {
     Forget(WorkerId),
     /// Evict a bounded slice from a model's indexes and report.
     Sweep(Sweep),
+    /// A permit may be free for the first request that waits here.
+    Permit,
     /// The process is closing: end idle connections.
     Close,
 }

@@ -14,6 +14,7 @@ use smg_core::policy::sticky::ActiveKeys;
 use crate::config::Config;
 use crate::control::Command;
 use crate::fleet::Fleet;
+use crate::http::admission::Admission;
 use crate::messages::Message;
 use crate::metrics::SharedCells;
 use crate::runtime::driver::DriverReport;
@@ -43,6 +44,8 @@ pub struct Shared {
     pub round_robin: RoundRobin,
     /// Sticky keys with a request in flight, per worker.
     pub active_keys: ActiveKeys,
+    /// Permits of inference requests.
+    pub admission: Admission,
     phase: AtomicU8,
 }
 
@@ -67,6 +70,7 @@ impl Shared {
         Ok(Self {
             cells: SharedCells::new(shards, &config.prometheus.duration_buckets),
             breakers: Breakers::new(crate::policies::breaker_config(&config)),
+            admission: Admission::new(&config.admission, shards),
             config,
             fleet: ArcSwap::default(),
             loads: ArcSwap::default(),

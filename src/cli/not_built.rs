@@ -16,6 +16,8 @@ pub const NOT_BUILT: &[(&str, &str)] = &[
     ("--ca-cert-paths", "workers are reached over plain http"),
     ("--cors-allowed-origins", "set CORS headers in a proxy in front of the gateway"),
     ("--upstream-http2", "leave it out, workers are spoken to in HTTP/1.1"),
+    // Admission
+    ("--rate-limit-tokens-per-second", "use --max-concurrent-requests"),
     // Bodies and threads
     ("--max-buffered-request-bytes", "leave it out, bodies are read up to --max-payload-size"),
     ("--stream-request-bodies-over", "leave it out, bodies are read up to --max-payload-size"),

@@ -29,12 +29,14 @@ pub enum ErrorCode {
     WorkerAlreadyExists,
     WorkerLimit,
     ConnectionLimit,
+    AdmissionQueueFull,
+    AdmissionQueueTimeout,
     InternalError,
 }
 
 impl ErrorCode {
     /// Every code, in the order of the tables.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 27] = [
         Self::BadRequest,
         Self::JsonParseError,
         Self::MissingModel,
@@ -59,6 +61,8 @@ impl ErrorCode {
         Self::WorkerAlreadyExists,
         Self::WorkerLimit,
         Self::ConnectionLimit,
+        Self::AdmissionQueueFull,
+        Self::AdmissionQueueTimeout,
         Self::InternalError,
     ];
 
@@ -93,6 +97,8 @@ impl ErrorCode {
             Self::WorkerAlreadyExists => (409, "WORKER_ALREADY_EXISTS", CLIENT),
             Self::WorkerLimit => (503, "worker_limit_reached", SERVER),
             Self::ConnectionLimit => (503, "connection_limit_reached", SERVER),
+            Self::AdmissionQueueFull => (429, "admission_queue_full", "rate_limit_error"),
+            Self::AdmissionQueueTimeout => (503, "admission_queue_timeout", SERVER),
             Self::InternalError => (500, "internal_error", SERVER),
         }
     }

@@ -11,7 +11,8 @@ use smg_core::http1::{BodyLength, Header, Known, Method, find, path_and_query, s
 use crate::admin;
 use crate::http::answer::{self, ErrorAnswer, ErrorCode, Framing};
 use crate::http::auth;
-use crate::http::client::ClientSide;
+use crate::http::admission::{self, Entry, Permit};
+use crate::http::client::{ClientSide, Interrupt};
 use crate::http::exchange::Credentials;
 use crate::http::read::{self, HeadRead, Stop};
 use crate::http::request::Request;
@@ -134,6 +135,17 @@ impl Connection {
                 return Next::Close;
             }
         };
+        let permit = match route {
+            Route::Inference(_) => match self.admit().await {
+                Ok(permit) => Some(permit),
+                Err(Stop::Close) => return Next::Close,
+                Err(Stop::Refuse(error)) => {
+                    self.refuse_unread(route, &error, &id).await;
+                    return Next::Close;
+                }
+            },
+            _ => None,
+        };
         let shared = self.shard.shared.clone();
         let whole =
             match read::body(&mut self.client, &mut self.writer, &shared.config, &head).await {
@@ -161,7 +173,54 @@ impl Connection {
             Route::Unknown => Next::Close,
         };
         self.headers = request.headers;
+        drop(permit);
         next
+    }
+
+    /// Waits for the right to run; the body stays unread until then.
+    async fn admit(&mut self) -> Result<Permit, Stop> {
+        let cells = self.shard.cells();
+        match admission::enter(&self.shard) {
+            Entry::Free(permit) => {
+                if self.shard.shared.admission.is_limited() {
+                    cells.admission[0].inc();
+                }
+                Ok(permit)
+            }
+            Entry::Full => {
+                cells.admission[1].inc();
+                cells.admission_rejected[0].inc();
+                Err(Stop::Refuse(
+                    ErrorAnswer::new(
+                        ErrorCode::AdmissionQueueFull,
+                        "too many requests are running and waiting; retry after the time given",
+                    )
+                    .retry_after(admission::RETRY_AFTER_SECS),
+                ))
+            }
+            Entry::Queued(place) => {
+                let patience = self.shard.shared.config.admission.queue_timeout_secs;
+                self.client.set_deadline(Duration::from_secs(patience));
+                match self.client.watch(place).await {
+                    Ok(permit) => {
+                        cells.admission[0].inc();
+                        Ok(permit)
+                    }
+                    Err(Interrupt::ClientGone) => Err(Stop::Close),
+                    Err(Interrupt::Deadline) => {
+                        cells.admission[1].inc();
+                        cells.admission_rejected[1].inc();
+                        Err(Stop::Refuse(
+                            ErrorAnswer::new(
+                                ErrorCode::AdmissionQueueTimeout,
+                                "no request ended in time to make room; retry after the time given",
+                            )
+                            .retry_after(admission::RETRY_AFTER_SECS),
+                        ))
+                    }
+                }
+            }
+        }
     }
 
     /// The shard this connection is on.

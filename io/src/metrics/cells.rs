@@ -45,6 +45,10 @@ pub struct ShardCells {
     pub connections: Gauge,
     /// Connections refused for want of a place.
     pub connections_refused: Counter,
+    /// Inference requests that got a permit, and that were refused one.
+    pub admission: [Counter; 2],
+    /// Requests refused because the queue was full, and because they waited too long.
+    pub admission_rejected: [Counter; 2],
     /// Connection tasks ended by a panic.
     pub panics: Counter,
     /// Answers of workers per attempt and status.
@@ -104,6 +108,8 @@ impl ShardCells {
             requests_active: Gauge::default(),
             connections: Gauge::default(),
             connections_refused: Counter::default(),
+            admission: Default::default(),
+            admission_rejected: Default::default(),
             panics: Counter::default(),
             upstream_responses: table(STATUSES, Counter::default),
             upstream_send_retries: Counter::default(),

@@ -1,5 +1,6 @@
 //! Prometheus and OpenMetrics text.
 
+mod admission;
 mod engines;
 mod families;
 mod text;

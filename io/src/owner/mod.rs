@@ -4,6 +4,8 @@
 mod explain;
 mod hashed;
 mod sessions;
+#[cfg(test)]
+mod tests;
 mod trees;
 
 use std::collections::HashMap;

@@ -62,10 +62,18 @@ pub(super) fn hashed<'a>(
         rid: rid.filter(|_| config.sticky.enabled).map(str::as_bytes),
         // The policy takes the suffixes off.
         routing_key: header(config, request, |value| without_turns(value).map(|_| value)),
-        authorization: request.header(Known::Authorization),
+        // The gateway's own key is the same for every client and tells none of them apart.
+        authorization: request
+            .header(Known::Authorization)
+            .filter(|value| !holds_our_key(config, value)),
         forwarded_for: request.header(Known::XForwardedFor),
         cookie: named(request, "cookie"),
     }
+}
+
+fn holds_our_key(config: &Config, authorization: &[u8]) -> bool {
+    let ours = config.api_key.as_ref().map(|key| key.expose().as_bytes());
+    ours.is_some_and(|key| authorization.ends_with(key))
 }
 
 /// The first routing-key header that is usable.
@@ -150,6 +158,20 @@ mod tests {
         assert_eq!(key("X-User-Id: u\r\nx-session-id: \r\n"), Some(b"u".to_vec()));
         assert_eq!(key("x-smg-routing-key: k\r\n"), Some(b"k".to_vec()));
         assert_eq!(key("x-other: o\r\n"), None);
+    }
+
+    #[test]
+    fn the_gateways_own_key_is_not_hashed() {
+        let policy = PolicyKind::ConsistentHashing;
+        let config = Config {
+            api_key: Some(crate::config::Secret::new("ours".into())),
+            ..Config::default()
+        };
+        let ours = request("Authorization: Bearer ours\r\n");
+        assert_eq!(hashed(&config, policy, &ours, None).authorization, None);
+        let theirs = request("Authorization: Bearer theirs-own\r\n");
+        let found = hashed(&config, policy, &theirs, None).authorization;
+        assert_eq!(found, Some(&b"Bearer theirs-own"[..]));
     }
 
     #[test]

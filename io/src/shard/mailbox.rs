@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use monoio::net::UnixStream;
 
 use super::Shard;
+use crate::http::admission;
 use crate::messages::{Message, RouteReply};
 use crate::runtime::clock;
 
@@ -29,6 +30,9 @@ pub async fn run(shard: Rc<Shard>) -> std::io::Result<()> {
         {
             handle(&shard, message);
             handled += 1;
+        }
+        if handled > 0 {
+            admission::wake_first(&shard);
         }
         if handled == BATCH || (!shard.waiting.borrow().is_empty() && spin(&shard).await) {
             yield_now().await;
@@ -93,6 +97,8 @@ fn handle(shard: &Rc<Shard>, message: Message) {
             // The control core may have lost patience.
             let _ = sweep.reply.try_send(swept);
         }
+        // Every batch ends with a look at the queue.
+        Message::Permit => {}
         Message::Close => {
             shard.closing.set(true);
             shard.connections.borrow().end_idle();

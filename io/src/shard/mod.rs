@@ -20,6 +20,7 @@ use smg_core::prompt::Extractor;
 use smg_core::retry::{RetryBudget, RetryConfig};
 use smg_core::rng::Rng;
 
+use crate::http::admission;
 use crate::http::pool::Pools;
 use crate::metrics::ShardCells;
 use crate::owner::Owner;
@@ -57,6 +58,8 @@ pub struct Shard {
     pub rng: RefCell<Rng>,
     /// Requests that wait for another shard's decision.
     pub waiting: RefCell<Waiting>,
+    /// Requests that wait for a permit on this shard.
+    pub queue: RefCell<admission::Queue>,
     /// Open client connections.
     pub connections: RefCell<Connections>,
     closing: Cell<bool>,
@@ -80,6 +83,7 @@ impl Shard {
             retry_config: crate::policies::retry_config(&shared.config),
             rng: RefCell::new(Rng::new(clock::seed())),
             waiting: RefCell::default(),
+            queue: RefCell::default(),
             connections: RefCell::default(),
             closing: Cell::new(false),
             shared,

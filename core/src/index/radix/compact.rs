@@ -1,7 +1,10 @@
 //! Returning dead slab space: a pass over the nodes moves live edges out of the sparsest segments.
 
 use super::super::alphabet::Alphabet;
+use super::super::arena::Arena;
+use super::super::slab::Slab;
 use super::RadixTree;
+use super::node::Node;
 
 /// A pass in progress.
 #[derive(Debug)]
@@ -12,6 +15,8 @@ pub(super) struct Compaction {
 
 /// Nodes visited for each entry of work a slice may do.
 const NODES_PER_ENTRY: usize = 4;
+/// Distance at which content is asked for.
+const NODES_AHEAD: u32 = 16;
 /// Most bytes a slice moves (and the last edge may go beyond).
 const MOVED_BYTES: usize = 64 * 1024;
 
@@ -31,10 +36,10 @@ impl<A: Alphabet> RadixTree<A> {
         while pass.next_node < stop && moved_bytes < MOVED_BYTES {
             let id = pass.next_node;
             pass.next_node += 1;
-            let Some(node) = self.nodes.get(id) else { continue };
-            if node.is_root() || !self.slab.is_retiring(node.start) {
-                continue;
+            if let Some(soon) = retiring_edge(&self.nodes, &self.slab, id + NODES_AHEAD) {
+                self.slab.prefetch(soon.start, soon.len);
             }
+            let Some(node) = retiring_edge(&self.nodes, &self.slab, id) else { continue };
             moved_bytes += node.len as usize * size_of::<A::Item>();
             let start = self.slab.relocate(node.start, node.len, &mut self.garbage);
             self.nodes[id].start = start;
@@ -46,4 +51,13 @@ impl<A: Alphabet> RadixTree<A> {
         self.compaction = None;
         !self.slab.is_fragmented()
     }
+}
+
+/// The node `id`, if its content is to be moved.
+fn retiring_edge<'a, T: Copy + Send + 'static>(
+    nodes: &'a Arena<Node>,
+    slab: &Slab<T>,
+    id: u32,
+) -> Option<&'a Node> {
+    nodes.get(id).filter(|node| !node.is_root() && slab.is_retiring(node.start))
 }

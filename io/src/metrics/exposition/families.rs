@@ -7,11 +7,12 @@ use smg_core::prompt::Endpoint;
 use super::{Family, Text};
 use crate::config::PolicyName;
 use crate::control::pacing::TreeGauges;
-use crate::fleet::{Fleet, ModelPolicy, WorkerState};
+use crate::fleet::{Fleet, ModelPolicy, Worker, WorkerState};
 use crate::http::answer::ErrorCode;
 use crate::http::route::{METHOD_LABELS, Route};
 use crate::metrics::cell::HistogramTotal;
 use crate::metrics::cells::{CellsView, MODEL_LABELS, RATIO_BOUNDS};
+use crate::messages::SweepReport;
 use crate::metrics::{BranchFamily, Counter, ErrorKind, Histogram, ShardCells, WorkerErrorKind};
 use crate::runtime::clock;
 use crate::shared::Shared;
@@ -19,6 +20,9 @@ use crate::shared::Shared;
 /// Labels that every router metric carries for HTTP workers.
 const REGULAR: [(&str, &str); 3] =
     [("router_type", "http"), ("backend_type", "regular"), ("connection_mode", "http")];
+
+/// Name, help and value of a family whose samples are made alike.
+type Named<F> = (&'static str, &'static str, F);
 
 /// Writes the whole page.
 pub fn write_all(
@@ -35,6 +39,7 @@ pub fn write_all(
     page.workers(text, probes);
     page.cache_aware(text, trees);
     page.other_policies(text);
+    super::admission::write(text, shared);
     super::engines::write(text, page.fleet, loads);
 }
 
@@ -78,7 +83,7 @@ impl Page<'_> {
         }
         text.family("smg_shards", Family::Gauge, "Shards of the data plane.");
         text.sample("smg_shards", &[], self.shards.len() as f64);
-        let counters: [(&str, &str, fn(&ShardCells) -> u64); 3] = [
+        let counters: [Named<fn(&ShardCells) -> u64>; 3] = [
             ("smg_connection_panics_total", "Connection tasks ended by a panic.", |cells| {
                 cells.panics.get()
             }),
@@ -236,7 +241,7 @@ impl Page<'_> {
         text.family(name, Family::Counter, help);
         let count = self.sum(|cells| cells.upstream_send_retries.get());
         text.sample(name, &[("router_type", "http")], count as f64);
-        let retries: [(&str, &str, fn(&ShardCells) -> &[Counter]); 2] = [
+        let retries: [Named<fn(&ShardCells) -> &[Counter]>; 2] = [
             ("smg_worker_retries_total", "Attempts after the first.", |cells| &cells.retries),
             (
                 "smg_worker_retries_exhausted_total",
@@ -265,7 +270,7 @@ impl Page<'_> {
             text.sample(name, &labels, model.members.len() as f64);
         }
         let breakers: &Breakers = &self.shared.breakers;
-        let gauges: [(&str, &str, &dyn Fn(&crate::fleet::Worker) -> f64); 3] = [
+        let gauges: [Named<&dyn Fn(&Worker) -> f64>; 3] = [
             ("smg_worker_health", "1 for a worker that takes requests, else 0.", &|worker| {
                 f64::from(u8::from(worker.state == WorkerState::Ready))
             }),
@@ -346,7 +351,7 @@ impl Page<'_> {
         let total = self.total(|view| Some(view.match_ratio()));
         text.histogram(name, &[], &RATIO_BOUNDS, &total);
 
-        let gauges: [(&str, &str, fn(&crate::messages::SweepReport) -> f64); 3] = [
+        let gauges: [Named<fn(&SweepReport) -> f64>; 3] = [
             ("smg_cache_tree_chars", "Characters in the string tree, each holder counted.", |r| {
                 r.chars as f64
             }),

@@ -416,30 +416,4 @@ fn update(hasher: &mut Xxh3, tokens: &[u32]) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn heads(boundaries: &[u32], namespace: Option<u64>, tokens: &[u32]) -> Heads {
-        let mut heads = Heads::default();
-        hash_heads(boundaries, namespace, tokens, &mut heads);
-        heads
-    }
-
-    #[test]
-    fn the_published_vectors() {
-        assert_eq!(heads(&[4], None, &[1, 2, 3, 4]).hashes(), [0x6fc1_ebd4_f4d6_ea31]);
-        let salted = Some(0x5a75_9d17_a627_c050);
-        assert_eq!(heads(&[4], salted, &[1, 2, 3, 4]).hashes(), [0x4c16_b549_65c2_35c4]);
-    }
-
-    #[test]
-    fn one_pass_gives_the_hash_of_every_head() {
-        let tokens: Vec<u32> = (0..5000).collect();
-        let together = heads(&[1, 16, 1024, 3000, 5000, 5001], Some(9), &tokens);
-        assert_eq!(together.hashes().len(), 5);
-        for (at, boundary) in [1, 16, 1024, 3000, 5000].into_iter().enumerate() {
-            let alone = heads(&[boundary], Some(9), &tokens);
-            assert_eq!(together.hashes()[at], alone.hashes()[0]);
-        }
-    }
-}
+mod tests;

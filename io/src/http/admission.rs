@@ -1,0 +1,261 @@
+//! How many inference requests run at a time over all shards, and the queue of the others.
+//!
+//! Permits are one shared count. Requests wait on their own shard with a number of arrival that is
+//! drawn over all shards; each shard shows the number of its first. Whoever gives a permit back wakes
+//! the shard with the lowest, and only the lowest may take a permit: first come, first served. A
+//! newcomer queues while anybody waits. Both sides announce themselves before they look at the other
+//! (sequentially consistent), so no permit is slept over.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
+
+use crossbeam::utils::CachePadded;
+
+use crate::config::AdmissionConfig;
+use crate::messages::Message;
+use crate::shard::Shard;
+
+/// `Retry-After` of a refused request in seconds.
+pub const RETRY_AFTER_SECS: u64 = 2;
+
+/// The counts all shards share.
+pub struct Admission {
+    limit: Option<usize>,
+    queue_size: usize,
+    running: CachePadded<AtomicUsize>,
+    waiting: CachePadded<AtomicUsize>,
+    arrivals: CachePadded<AtomicU64>,
+    /// Per shard the number of its first waiter, [`NOBODY`] without one.
+    firsts: Box<[CachePadded<AtomicU64>]>,
+}
+
+/// No waiter.
+const NOBODY: u64 = u64::MAX;
+
+impl Admission {
+    /// No request runs yet.
+    pub fn new(config: &AdmissionConfig, shards: usize) -> Self {
+        Self {
+            limit: config.max_concurrent_requests,
+            queue_size: config.queue_size,
+            running: CachePadded::default(),
+            waiting: CachePadded::default(),
+            arrivals: CachePadded::default(),
+            firsts: (0..shards).map(|_| CachePadded::new(AtomicU64::new(NOBODY))).collect(),
+        }
+    }
+
+    /// Whether there is a limit at all.
+    pub fn is_limited(&self) -> bool {
+        self.limit.is_some()
+    }
+
+    /// Requests that hold a permit.
+    pub fn running(&self) -> usize {
+        self.running.load(Ordering::Relaxed)
+    }
+
+    /// Requests that wait for one.
+    pub fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    fn take(&self) -> bool {
+        let Some(limit) = self.limit else { return true };
+        let take = |running| (running < limit).then_some(running + 1);
+        self.running.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take).is_ok()
+    }
+
+    /// A place in the queue: its number of arrival, `None` when the queue is full.
+    fn enter_queue(&self) -> Option<u64> {
+        let enter = |waiting| (waiting < self.queue_size).then_some(waiting + 1);
+        self.waiting.fetch_update(Ordering::SeqCst, Ordering::SeqCst, enter).ok()?;
+        Some(self.arrivals.fetch_add(1, Ordering::SeqCst))
+    }
+
+    fn leave_queue(&self) {
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    fn show_first(&self, shard: usize, first: Option<u64>) {
+        self.firsts[shard].store(first.unwrap_or(NOBODY), Ordering::SeqCst);
+    }
+
+    /// The shard of the first waiter of all, and its number.
+    fn first(&self) -> Option<(usize, u64)> {
+        let firsts = self.firsts.iter().map(|first| first.load(Ordering::SeqCst)).enumerate();
+        firsts.min_by_key(|&(_, number)| number).filter(|&(_, number)| number != NOBODY)
+    }
+}
+
+/// What a request meets at the door.
+pub enum Entry {
+    /// It may run.
+    Free(Permit),
+    /// It has a place in the queue; the future yields its permit.
+    Queued(Place),
+    /// The queue is full.
+    Full,
+}
+
+/// Asks for a permit.
+pub fn enter(shard: &Rc<Shard>) -> Entry {
+    let admission = &shard.shared.admission;
+    if (admission.waiting() == 0 || !admission.is_limited()) && admission.take() {
+        return Entry::Free(Permit { shard: shard.clone() });
+    }
+    let Some(number) = admission.enter_queue() else { return Entry::Full };
+    let waiter = Rc::new(Waiter { number, waker: std::cell::Cell::new(None) });
+    shard.queue.borrow_mut().0.push_back(waiter.clone());
+    show_first(shard);
+    Entry::Queued(Place { shard: shard.clone(), waiter, done: false })
+}
+
+/// Wakes the first request that waits on this shard.
+pub fn wake_first(shard: &Shard) {
+    let first = shard.queue.borrow().0.front().cloned();
+    if let Some(waker) = first.and_then(|waiter| waiter.waker.take()) {
+        waker.wake();
+    }
+}
+
+fn show_first(shard: &Shard) {
+    let first = shard.queue.borrow().0.front().map(|waiter| waiter.number);
+    shard.shared.admission.show_first(shard.index, first);
+}
+
+/// The right to run; dropping it, on whatever path, gives it back.
+pub struct Permit {
+    shard: Rc<Shard>,
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let admission = &self.shard.shared.admission;
+        if admission.is_limited() {
+            admission.running.fetch_sub(1, Ordering::SeqCst);
+            pass_on(&self.shard);
+        }
+    }
+}
+
+/// Tells somebody who waits that a permit may be free.
+fn pass_on(shard: &Shard) {
+    match shard.shared.admission.first() {
+        Some((there, _)) if there == shard.index => wake_first(shard),
+        // A full mailbox is drained by its shard, which looks at its queue after every batch.
+        Some((there, _)) => drop(shard.shared.mesh.send(shard.index, there, Message::Permit)),
+        None => {}
+    }
+}
+
+struct Waiter {
+    number: u64,
+    waker: std::cell::Cell<Option<Waker>>,
+}
+
+/// The queue of one shard.
+#[derive(Default)]
+pub struct Queue(VecDeque<Rc<Waiter>>);
+
+/// A place in the queue; dropping it leaves the queue.
+pub struct Place {
+    shard: Rc<Shard>,
+    waiter: Rc<Waiter>,
+    done: bool,
+}
+
+impl Future for Place {
+    type Output = Permit;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Permit> {
+        // Announced before the look, so that a permit given back in between is not missed.
+        self.waiter.waker.set(Some(cx.waker().clone()));
+        let admission = &self.shard.shared.admission;
+        let is_first = admission.first().is_some_and(|(_, number)| number == self.waiter.number);
+        if !is_first || !admission.take() {
+            return Poll::Pending;
+        }
+        self.leave();
+        let permit = Permit { shard: self.shard.clone() };
+        // More than one permit may be free.
+        pass_on(&self.shard);
+        Poll::Ready(permit)
+    }
+}
+
+impl Place {
+    fn leave(&mut self) {
+        if !std::mem::replace(&mut self.done, true) {
+            let number = self.waiter.number;
+            self.shard.queue.borrow_mut().0.retain(|waiter| waiter.number != number);
+            show_first(&self.shard);
+            self.shard.shared.admission.leave_queue();
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if !self.done {
+            self.leave();
+            // It may have been woken for a permit that the next one can take.
+            pass_on(&self.shard);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn admission(limit: usize, queue_size: usize) -> Admission {
+        let config = AdmissionConfig {
+            max_concurrent_requests: Some(limit),
+            queue_size,
+            ..AdmissionConfig::default()
+        };
+        Admission::new(&config, 2)
+    }
+
+    #[test]
+    fn permits_end_at_the_limit() {
+        let admission = admission(2, 0);
+        assert!(admission.take() && admission.take());
+        assert!(!admission.take());
+        assert_eq!(admission.running(), 2);
+        assert_eq!(admission.enter_queue(), None, "a queue of no places");
+    }
+
+    #[test]
+    fn the_queue_is_bounded_over_all_shards() {
+        let admission = admission(1, 2);
+        assert_eq!((admission.enter_queue(), admission.enter_queue()), (Some(0), Some(1)));
+        assert_eq!(admission.enter_queue(), None);
+        admission.leave_queue();
+        assert_eq!(admission.waiting(), 1);
+        assert_eq!(admission.enter_queue(), Some(2));
+    }
+
+    #[test]
+    fn the_first_of_all_shards_is_next() {
+        let admission = admission(1, 9);
+        assert_eq!(admission.first(), None);
+        admission.show_first(0, Some(7));
+        admission.show_first(1, Some(4));
+        assert_eq!(admission.first(), Some((1, 4)));
+        admission.show_first(1, None);
+        assert_eq!(admission.first(), Some((0, 7)));
+    }
+
+    #[test]
+    fn without_a_limit_everybody_runs() {
+        let admission = Admission::new(&AdmissionConfig::default(), 1);
+        assert!(!admission.is_limited() && admission.take());
+        assert_eq!(admission.running(), 0);
+    }
+}
