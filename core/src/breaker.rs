@@ -80,6 +80,16 @@ pub struct Transition {
     pub to: BreakerState,
 }
 
+impl Transition {
+    /// Every change there is.
+    pub const ALL: [Self; 4] = [
+        Self { from: BreakerState::Closed, to: BreakerState::Open },
+        Self { from: BreakerState::Open, to: BreakerState::HalfOpen },
+        Self { from: BreakerState::HalfOpen, to: BreakerState::Closed },
+        Self { from: BreakerState::HalfOpen, to: BreakerState::Open },
+    ];
+}
+
 /// How one attempt at a worker ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
@@ -117,6 +127,8 @@ pub struct BreakerView {
     pub state: BreakerState,
     pub consecutive_failures: u32,
     pub consecutive_successes: u32,
+    /// How often each of [`Transition::ALL`] happened in this registration.
+    pub transitions: [u32; Transition::ALL.len()],
 }
 
 /// The breakers of all workers. Clones share one table.
@@ -137,6 +149,8 @@ struct Slot {
     generation: AtomicU32,
     opened_at_ms: AtomicU64,
     skip_until_ms: AtomicU64,
+    /// Counts of [`Transition::ALL`].
+    transitions: [AtomicU32; Transition::ALL.len()],
     /// Times of the latest `failure_threshold` failures of a run; a worker that never failed has
     /// none.
     failures_ms: OnceLock<Box<[AtomicU64]>>,
@@ -215,7 +229,7 @@ impl Breakers {
         Some(Admission {
             probed: after.probing().then(|| self.clone()),
             worker,
-            transition: transition(before, after),
+            transition: self.transition(worker, before, after),
         })
     }
 
@@ -244,6 +258,9 @@ impl Breakers {
             state,
             consecutive_failures: word.failures(),
             consecutive_successes: word.successes(),
+            transitions: std::array::from_fn(|at| {
+                self.0.slots[worker.slot as usize].transitions[at].load(Ordering::Relaxed)
+            }),
         }
     }
 
@@ -251,9 +268,21 @@ impl Breakers {
     /// the slot that are still to come are ignored.
     pub fn reset(&self, worker: WorkerId) {
         let slot = &self.0.slots[worker.slot as usize];
-        slot.generation.store(worker.generation, Ordering::Release);
+        if slot.generation.swap(worker.generation, Ordering::AcqRel) != worker.generation {
+            for count in &slot.transitions {
+                count.store(0, Ordering::Relaxed);
+            }
+        }
         slot.skip_until_ms.store(0, Ordering::Release);
         self.0.words[worker.slot as usize].store(0, Ordering::Release);
+    }
+
+    /// The change of state between two words, counted.
+    fn transition(&self, worker: WorkerId, before: Word, after: Word) -> Option<Transition> {
+        let change = Transition { from: before.state(), to: after.state() };
+        let at = Transition::ALL.iter().position(|known| *known == change)?;
+        self.0.slots[worker.slot as usize].transitions[at].fetch_add(1, Ordering::Relaxed);
+        Some(change)
     }
 
     fn timed_out(&self, slot: &Slot, now_ms: u64) -> bool {
@@ -305,7 +334,7 @@ impl Breakers {
                 self.update(worker, |word| self.failed(slot, word, probe, now_ms))
             }
         }?;
-        transition(before, after)
+        self.transition(worker, before, after)
     }
 
     fn word_of(&self, worker: WorkerId) -> u64 {
@@ -421,11 +450,6 @@ impl Drop for Admission {
             breakers.record(self.worker, true, Outcome::Neutral, 0);
         }
     }
-}
-
-fn transition(before: Word, after: Word) -> Option<Transition> {
-    (before.state() != after.state())
-        .then(|| Transition { from: before.state(), to: after.state() })
 }
 
 /// One breaker packed in 64 bits: state (2), probe out (1), skipped (1), consecutive successful

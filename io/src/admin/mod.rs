@@ -1,5 +1,6 @@
 //! The routes the gateway answers itself.
 
+mod engine_metrics;
 mod proxy;
 pub mod probes;
 mod spec;
@@ -28,6 +29,7 @@ pub(crate) async fn serve(connection: &mut Connection, own: Own, request: &Reque
         Own::ModelInfo | Own::ServerInfo | Own::HealthGenerate => {
             proxy::any_worker(connection, request, own.template()).await
         }
+        Own::EngineMetrics => proxy::engine_metrics(connection, request).await,
         Own::FlushCache => proxy::flush_cache(connection, request).await,
         Own::Workers if request.head.method == Method::Post => {
             workers::add(connection, request).await

@@ -80,3 +80,25 @@ pub async fn flush_cache(connection: &mut Connection, request: &Request) -> Next
     connection.reply(request, status, JSON, &[], body.to_string().as_bytes()).await
 }
 
+/// The metrics of all workers in one page.
+pub async fn engine_metrics(connection: &mut Connection, request: &Request) -> Next {
+    let fleet = connection.shard().shared.fleet.load_full();
+    let mut pages = Vec::new();
+    for worker in fleet.iter() {
+        if let Ok(reply) = question(worker, "GET", "/metrics", PATIENCE).await
+            && reply.status == 200
+            && let Ok(text) = String::from_utf8(reply.body)
+        {
+            pages.push((worker.url.as_str().to_owned(), text));
+        }
+    }
+    if pages.is_empty() {
+        let error = ErrorAnswer::new(
+            ErrorCode::NoAvailableWorkers,
+            "no worker answered /metrics; see GET /workers for their state",
+        );
+        return connection.fail(request, &error).await;
+    }
+    let page = super::engine_metrics::merged(&pages);
+    connection.reply(request, 200, "text/plain; version=0.0.4", &[], page.as_bytes()).await
+}

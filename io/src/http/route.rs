@@ -21,6 +21,7 @@ pub enum Own {
     Liveness,
     Readiness,
     HealthGenerate,
+    EngineMetrics,
     Models,
     ModelInfo,
     ServerInfo,
@@ -32,11 +33,12 @@ pub enum Own {
 }
 
 impl Own {
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 13] = [
         Self::Health,
         Self::Liveness,
         Self::Readiness,
         Self::HealthGenerate,
+        Self::EngineMetrics,
         Self::Models,
         Self::ModelInfo,
         Self::ServerInfo,
@@ -54,6 +56,7 @@ impl Own {
             Self::Liveness => "/liveness",
             Self::Readiness => "/readiness",
             Self::HealthGenerate => "/health_generate",
+            Self::EngineMetrics => "/engine_metrics",
             Self::Models => "/v1/models",
             Self::ModelInfo => "/get_model_info",
             Self::ServerInfo => "/get_server_info",

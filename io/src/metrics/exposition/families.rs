@@ -1,6 +1,6 @@
 //! Every family the gateway exposes, summed over its shards.
 
-use smg_core::breaker::Breakers;
+use smg_core::breaker::{Breakers, Transition};
 use smg_core::policy::LoadTable;
 use smg_core::prompt::Endpoint;
 
@@ -285,6 +285,18 @@ impl Page<'_> {
             text.family(name, Family::Gauge, help);
             for worker in self.fleet.iter() {
                 text.sample(name, &[("worker", worker.url.as_str())], value(worker));
+            }
+        }
+        let name = "smg_worker_cb_transitions_total";
+        text.family(name, Family::Counter, "Changes of a worker's circuit breaker.");
+        for worker in self.fleet.iter() {
+            let view = breakers.view(worker.id, clock::now_ms());
+            for (change, &count) in Transition::ALL.iter().zip(&view.transitions) {
+                if count > 0 {
+                    let (from, to) = (change.from.as_str(), change.to.as_str());
+                    let labels = [("worker", worker.url.as_str()), ("from", from), ("to", to)];
+                    text.sample(name, &labels, f64::from(count));
+                }
             }
         }
         let name = "smg_worker_health_checks_total";
