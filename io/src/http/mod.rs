@@ -3,6 +3,7 @@
 pub mod admission;
 pub mod answer;
 pub mod auth;
+pub mod body;
 pub mod client;
 pub mod connection;
 pub mod exchange;

@@ -1,18 +1,20 @@
 //! An answer on its way from a worker to the client: each read is written at once, and no more than
 //! one read's worth is held.
 
+use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
 use smg_core::http1::{
-    BodyLength, CHUNK_HEADROOM, ChunkedDecoder, ClientFraming, LAST_CHUNK, ResponseRewrite,
-    chunk_prefix, write_response_head,
+    CHUNK_HEADROOM, ClientFraming, LAST_CHUNK, ResponseRewrite, chunk_prefix, write_response_head,
 };
 
 use crate::fleet::Worker;
 use crate::http::answer::{ErrorAnswer, ErrorCode};
+use crate::http::body::{Body, CHUNK_TAIL};
 use crate::http::client::{ClientSide, Interrupt};
 use crate::http::exchange::Answer;
+use crate::http::pool::Upstream;
 use crate::http::request::Request;
 use crate::http::transport::Writer;
 use crate::messages::Taken;
@@ -68,90 +70,65 @@ pub struct Relay<'a> {
 impl Relay<'_> {
     /// Relays head and body. `in_flight` is released with the worker's last byte.
     pub async fn run(mut self, answer: Answer, in_flight: Taken) -> (Ending, u64) {
-        let Answer { mut upstream, buf, head, headers, request_sent } = answer;
+        let Answer { upstream, buf, head, headers, request_sent } = answer;
         let framing = ClientFraming::for_body(head.body, self.request.head.http10);
         let close = self.close || framing == ClientFraming::CloseDelimited;
         let mut out = Vec::with_capacity(head.len + 512 + (buf.len() - head.len));
         write_response_head(&mut out, &buf, &head, &headers, &self.rewrite(framing, close));
         if let Some(route) = in_flight.route() {
-            // Before the empty line that ends the head.
-            out.truncate(out.len() - 2);
-            out.extend_from_slice(b"x-smg-route: ");
-            out.extend_from_slice(route.as_bytes());
-            out.extend_from_slice(b"\r\n\r\n");
+            append_route(&mut out, route);
         }
-
-        let mut body = Body::new(head.body, framing);
-        let mut cut = body.first(&buf[head.len..], &mut out).is_err();
+        let mut flow = Flow::new(upstream, Body::new(head.body, framing), in_flight);
+        flow.cut = flow.body.first(&buf[head.len..], &mut out).is_err();
         drop(buf);
-        let mut in_flight = Some(in_flight);
-        let mut sent = 0;
-        let mut size = FIRST_BODY_BUFFER;
-        let (mut chunk, mut start) = (out, 0);
-        loop {
-            let finished = body.done || cut;
-            if finished {
-                in_flight = None;
-            }
-            if start < chunk.len() {
-                sent += (chunk.len() - start) as u64;
-                self.client.set_deadline(CLIENT_STALL);
-                match self.client.watch(self.writer.write_all(chunk, start)).await {
-                    Ok((Ok(()), buf)) => chunk = buf,
-                    Ok((Err(_), _)) | Err(_) => return (Ending::ClientGone, sent),
-                }
-            }
-            if finished {
-                break;
-            }
-            let mut buf = chunk;
-            buf.clear();
-            if buf.capacity() < size {
-                buf.reserve_exact(size);
-            }
-            buf.resize(CHUNK_HEADROOM, 0);
-            upstream.reader.arm(buf);
-            self.client.set_deadline(self.stream_idle());
-            let (outcome, buf) = match self.client.watch(upstream.reader.read()).await {
-                Ok(read) => read,
-                Err(Interrupt::ClientGone) => return (Ending::ClientGone, sent),
-                Err(Interrupt::Deadline) => {
-                    cut = true;
-                    (chunk, start) = (Vec::new(), 0);
-                    continue;
-                }
-            };
-            (chunk, start) = (buf, CHUNK_HEADROOM);
-            match outcome {
-                Ok(0) => cut = body.end_of_stream().is_err(),
-                Ok(received) => {
-                    if received + CHUNK_HEADROOM + CHUNK_TAIL >= size {
-                        size = (size * 2).min(LARGEST_BODY_BUFFER);
-                    }
-                    match body.next(&mut chunk) {
-                        Ok(at) => start = at,
-                        Err(at) => (start, cut) = (at, true),
-                    }
-                }
-                Err(_) => cut = true,
-            }
-            if chunk.len() == CHUNK_HEADROOM && start == CHUNK_HEADROOM {
-                start = chunk.len();
-            }
-            if body.ended_by_close && framing == ClientFraming::Chunked {
-                chunk.extend_from_slice(LAST_CHUNK);
-                body.ended_by_close = false;
-            }
-        }
-        drop(in_flight);
+        let sent = match self.pump(&mut flow, Framed { buf: out, start: 0 }).await {
+            Ok(sent) => sent,
+            Err(sent) => return (Ending::ClientGone, sent),
+        };
+        let Flow { upstream, body, cut, .. } = flow;
         if cut {
-            sent += self.tell_cut(framing, head.event_stream, body.at_event_end).await;
-            return (Ending::WorkerDied, sent);
+            let told = self.tell_cut(framing, head.event_stream, body.at_event_end).await;
+            return (Ending::WorkerDied, sent + told);
         }
-        if head.keep_alive && request_sent && !body.surplus && !body.closed {
+        if head.keep_alive && request_sent && body.leaves_connection_in_step() {
             self.shard.pools.borrow_mut().put(self.worker.id, upstream);
         }
         (if close { Ending::CompleteClose } else { Ending::Complete }, sent)
+    }
+
+    /// Writes what is there and reads on until the body has ended; the bytes written. `Err` when the
+    /// client left.
+    async fn pump(&mut self, flow: &mut Flow, first: Framed) -> Result<u64, u64> {
+        let mut framed = first;
+        let mut sent = 0;
+        loop {
+            let finished = flow.finished();
+            if finished {
+                flow.in_flight = None;
+            }
+            let Framed { mut buf, start } = framed;
+            if start < buf.len() {
+                sent += (buf.len() - start) as u64;
+                self.client.set_deadline(CLIENT_STALL);
+                match self.client.watch(self.writer.write_all(buf, start)).await {
+                    Ok((Ok(()), back)) => buf = back,
+                    Ok((Err(_), _)) | Err(_) => return Err(sent),
+                }
+            }
+            if finished {
+                return Ok(sent);
+            }
+            flow.arm(buf);
+            self.client.set_deadline(self.stream_idle());
+            framed = match self.client.watch(flow.upstream.reader.read()).await {
+                Ok((outcome, buf)) => flow.take_in(outcome, buf),
+                Err(Interrupt::ClientGone) => return Err(sent),
+                Err(Interrupt::Deadline) => {
+                    flow.cut = true;
+                    Framed { buf: Vec::new(), start: 0 }
+                }
+            };
+        }
     }
 
     fn rewrite(&self, framing: ClientFraming, close: bool) -> ResponseRewrite<'_> {
@@ -174,6 +151,10 @@ impl Relay<'_> {
     /// A broken stream of events ends with an error event; anything else is left visibly cut.
     async fn tell_cut(&mut self, framing: ClientFraming, events: bool, at_event_end: bool) -> u64 {
         if !events || framing != ClientFraming::Chunked {
+            if framing == ClientFraming::CloseDelimited {
+                // An orderly end would make it look whole.
+                self.writer.reset();
+            }
             return 0;
         }
         let answer = ErrorAnswer::new(
@@ -200,142 +181,72 @@ impl Relay<'_> {
     }
 }
 
-/// Bytes behind a chunk's payload: its line end and the last chunk.
-const CHUNK_TAIL: usize = 2 + LAST_CHUNK.len();
-
-/// A body read in the worker's framing and written in the client's.
-struct Body {
-    source: Source,
-    chunked_out: bool,
-    /// The last byte was seen.
-    done: bool,
-    /// Bytes came after it: the connection is out of step.
-    surplus: bool,
-    /// It was ended by the end of the connection.
-    closed: bool,
-    /// The same, and the client has not been told yet.
-    ended_by_close: bool,
-    /// What was relayed so far ends with an empty line.
-    at_event_end: bool,
-    /// Last two payload bytes.
-    tail: [u8; 2],
+/// Puts `x-smg-route` before the empty line that ends the head.
+fn append_route(out: &mut Vec<u8>, route: &str) {
+    out.truncate(out.len() - b"\r\n".len());
+    out.extend_from_slice(b"x-smg-route: ");
+    out.extend_from_slice(route.as_bytes());
+    out.extend_from_slice(b"\r\n\r\n");
 }
 
-enum Source {
-    Fixed(u64),
-    Chunked(ChunkedDecoder),
-    UntilClose,
+/// A buffer whose bytes from `start` on are ready for the client.
+struct Framed {
+    buf: Vec<u8>,
+    start: usize,
 }
 
-impl Body {
-    fn new(length: BodyLength, framing: ClientFraming) -> Self {
-        let (source, done) = match length {
-            BodyLength::None => (Source::Fixed(0), true),
-            BodyLength::Fixed(length) => (Source::Fixed(length), length == 0),
-            BodyLength::Chunked => (Source::Chunked(ChunkedDecoder::new()), false),
-            BodyLength::UntilClose => (Source::UntilClose, false),
-        };
-        Self {
-            source,
-            chunked_out: framing == ClientFraming::Chunked,
-            done,
-            surplus: false,
-            closed: false,
-            ended_by_close: false,
-            at_event_end: true,
-            tail: *b"\n\n",
-        }
+/// A body on its way.
+struct Flow {
+    upstream: Upstream,
+    body: Body,
+    /// The worker broke off.
+    cut: bool,
+    /// Size of the next read.
+    size: usize,
+    in_flight: Option<Taken>,
+}
+
+impl Flow {
+    fn new(upstream: Upstream, body: Body, in_flight: Taken) -> Self {
+        let in_flight = Some(in_flight);
+        Self { upstream, body, cut: false, size: FIRST_BODY_BUFFER, in_flight }
     }
 
-    /// Takes the bytes that came with the head and appends them, framed, to `out`.
-    fn first(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), ()> {
-        if bytes.is_empty() {
-            return Ok(());
-        }
-        if self.done {
-            self.surplus = true;
-            return Ok(());
-        }
-        let at = out.len();
-        out.resize(at + CHUNK_HEADROOM, 0);
-        out.extend_from_slice(bytes);
-        let taken = self.take(&mut out[at + CHUNK_HEADROOM..]);
-        let (Ok(payload) | Err(payload)) = taken;
-        out.truncate(at + CHUNK_HEADROOM + payload);
-        if self.chunked_out && payload > 0 {
-            let (prefix, start) = chunk_prefix(payload);
-            let payload_at = at + CHUNK_HEADROOM;
-            out.copy_within(payload_at.., at + CHUNK_HEADROOM - start);
-            out.truncate(out.len() - start);
-            out[at..at + CHUNK_HEADROOM - start].copy_from_slice(&prefix[start..]);
-            out.extend_from_slice(b"\r\n");
-        } else {
-            out.copy_within(at + CHUNK_HEADROOM.., at);
-            out.truncate(at + payload);
-        }
-        self.finish(out);
-        taken.map(|_| ()).map_err(|_| ())
+    fn finished(&self) -> bool {
+        self.body.done || self.cut
     }
 
-    /// Takes the bytes from [`CHUNK_HEADROOM`] on and frames them in place. Where the framed bytes
-    /// begin; an error is a worker that broke its framing, after what was good.
-    fn next(&mut self, buf: &mut Vec<u8>) -> Result<usize, usize> {
-        let taken = self.take(&mut buf[CHUNK_HEADROOM..]);
-        let (Ok(payload) | Err(payload)) = taken;
-        buf.truncate(CHUNK_HEADROOM + payload);
-        let mut at = CHUNK_HEADROOM;
-        if self.chunked_out && payload > 0 {
-            let (prefix, start) = chunk_prefix(payload);
-            buf[start..CHUNK_HEADROOM].copy_from_slice(&prefix[start..]);
-            buf.extend_from_slice(b"\r\n");
-            at = start;
+    /// Starts a read that leaves room for a chunk's size line in front.
+    fn arm(&mut self, mut buf: Vec<u8>) {
+        buf.clear();
+        if buf.capacity() < self.size {
+            buf.reserve_exact(self.size);
         }
-        self.finish(buf);
-        taken.map(|_| at).map_err(|_| at)
+        buf.resize(CHUNK_HEADROOM, 0);
+        self.upstream.reader.arm(buf);
     }
 
-    fn finish(&self, out: &mut Vec<u8>) {
-        if self.done && self.chunked_out {
-            out.extend_from_slice(LAST_CHUNK);
-        }
-    }
-
-    /// The payload in `bytes`, moved to their front.
-    fn take(&mut self, bytes: &mut [u8]) -> Result<usize, usize> {
-        let payload = match &mut self.source {
-            Source::Fixed(left) => {
-                let payload = usize::try_from(*left).unwrap_or(usize::MAX).min(bytes.len());
-                *left -= payload as u64;
-                self.done = *left == 0;
-                self.surplus |= payload < bytes.len();
-                Ok(payload)
-            }
-            Source::Chunked(decoder) => match decoder.decode(bytes) {
-                Ok(decoded) => {
-                    self.done = decoded.done;
-                    self.surplus |= decoded.consumed < bytes.len();
-                    Ok(decoded.payload)
+    /// Frames what a read brought.
+    fn take_in(&mut self, outcome: io::Result<usize>, mut buf: Vec<u8>) -> Framed {
+        match outcome {
+            Ok(received) if received > 0 => {
+                if buf.len() + CHUNK_TAIL >= self.size {
+                    self.size = (self.size * 2).min(LARGEST_BODY_BUFFER);
                 }
-                Err(error) => Err(error.payload),
-            },
-            Source::UntilClose => Ok(bytes.len()),
-        };
-        let (Ok(length) | Err(length)) = payload;
-        for &byte in &bytes[length.saturating_sub(2)..length] {
-            self.tail = [self.tail[1], byte];
+                let framed = self.body.next(&mut buf);
+                self.cut = framed.is_err();
+                let (Ok(start) | Err(start)) = framed;
+                Framed { buf, start }
+            }
+            Ok(_) => {
+                buf.clear();
+                self.cut = self.body.end_of_stream(&mut buf).is_err();
+                Framed { buf, start: 0 }
+            }
+            Err(_) => {
+                self.cut = true;
+                Framed { buf: Vec::new(), start: 0 }
+            }
         }
-        self.at_event_end = self.tail == *b"\n\n";
-        payload
-    }
-
-    /// The worker closed its side.
-    fn end_of_stream(&mut self) -> Result<(), ()> {
-        self.closed = true;
-        if matches!(self.source, Source::UntilClose) {
-            self.done = true;
-            self.ended_by_close = true;
-            return Ok(());
-        }
-        Err(())
     }
 }

@@ -25,7 +25,7 @@ pub fn split(stream: TcpStream) -> (Reader, Writer) {
     let _ = stream.set_nodelay(true);
     let fd = stream.as_raw_fd();
     let (read, write) = stream.into_split();
-    (Reader { state: State::Idle(read), fd }, Writer { half: write })
+    (Reader { state: State::Idle(read), fd }, Writer { half: write, fd })
 }
 
 /// The receiving half.
@@ -109,6 +109,7 @@ pub fn shutdown(fd: RawFd) {
 /// The sending half.
 pub struct Writer {
     half: OwnedWriteHalf<TcpStream>,
+    fd: RawFd,
 }
 
 impl Writer {
@@ -125,6 +126,17 @@ impl Writer {
             }
         }
         (Ok(()), buf)
+    }
+
+    /// Resets the connection at once, so that the peer sees that something is missing. An orderly
+    /// close would begin with the end of this direction, which is how a whole body ends too.
+    pub fn reset(&self) {
+        let nowhere = libc::sockaddr { sa_family: libc::AF_UNSPEC as u16, sa_data: [0; 14] };
+        // SAFETY: the descriptor is open as long as `half` is; the address lives through the call.
+        // Connecting to no address dissolves the connection (tcp_disconnect, connect(2)).
+        unsafe {
+            libc::connect(self.fd, &raw const nowhere, size_of::<libc::sockaddr>() as libc::socklen_t);
+        }
     }
 
     /// Ends this direction; what was written still arrives.
