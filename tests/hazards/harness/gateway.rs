@@ -82,7 +82,9 @@ impl Launch {
             let mut exited = None;
             eventually("the gateway is ready", || {
                 exited = gateway.child.try_wait().expect("a child of this process");
-                exited.is_some() || gateway.ready_workers() == Some(self.ready)
+                exited.is_some()
+                    || gateway.ready_workers() == Some(self.ready)
+                        && gateway.log().contains("gateway is listening")
             });
             match exited {
                 None => return gateway,

@@ -4,8 +4,9 @@
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::AsRawFd;
+use std::time::Duration;
 
-use super::PATIENCE;
+use super::{PATIENCE, TICK};
 
 /// A connection and what has been received over it.
 pub struct Wire {
@@ -58,7 +59,7 @@ impl Head {
 impl Wire {
     pub fn new(stream: TcpStream) -> Self {
         // A socket that has been reset already refuses; the next read says so.
-        let _ = stream.set_read_timeout(Some(PATIENCE));
+        let _ = stream.set_read_timeout(Some(TICK));
         let _ = stream.set_write_timeout(Some(PATIENCE));
         let _ = stream.set_nodelay(true);
         Self { stream, received: Vec::new() }
@@ -74,13 +75,23 @@ impl Wire {
     /// Nothing came for as long as tests wait.
     fn receive(&mut self) -> io::Result<bool> {
         let mut bytes = [0; 64 << 10];
-        match self.stream.read(&mut bytes) {
-            Ok(count) => {
-                self.received.extend_from_slice(&bytes[..count]);
-                Ok(count > 0)
+        let mut silent = Duration::ZERO;
+        loop {
+            match self.stream.read(&mut bytes) {
+                Ok(count) => {
+                    self.received.extend_from_slice(&bytes[..count]);
+                    return Ok(count > 0);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    silent += TICK;
+                    if silent >= PATIENCE {
+                        return Err(error);
+                    }
+                }
+                // A process that was stopped and continued.
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return Ok(false),
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(error),
-            Err(_) => Ok(false),
         }
     }
 

@@ -214,10 +214,12 @@ impl Exchange {
         let stream = &mut self.wire.stream;
         stream.set_write_timeout(Some(stall)).expect("a duration above 0");
         let mut sent = 0;
-        while let Ok(count) = stream.write(&bytes[sent..])
-            && count > 0
-        {
-            sent += count;
+        while sent < bytes.len() {
+            match stream.write(&bytes[sent..]) {
+                Ok(count) => sent += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => break,
+            }
         }
         stream.set_write_timeout(Some(PATIENCE)).expect("a duration above 0");
         sent
