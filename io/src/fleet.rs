@@ -99,10 +99,7 @@ impl Wants {
     /// Also what `policy` reads.
     pub fn also(self, policy: PolicyKind) -> Self {
         let reads_prompt = matches!(policy, PolicyKind::CacheAware | PolicyKind::PrefixHash);
-        Self {
-            prompt: self.prompt || reads_prompt,
-            tokens: self.tokens || policy.reads_loads(),
-        }
+        Self { prompt: self.prompt || reads_prompt, tokens: self.tokens || policy.reads_loads() }
     }
 }
 

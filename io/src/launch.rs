@@ -259,11 +259,7 @@ fn start_shards<E: FnOnce(&str) + Send + 'static>(
     Ok(())
 }
 
-fn listen(
-    addr: SocketAddr,
-    flag: &'static str,
-    share: bool,
-) -> Result<TcpListener, LaunchError> {
+fn listen(addr: SocketAddr, flag: &'static str, share: bool) -> Result<TcpListener, LaunchError> {
     let bind = || {
         let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
         socket.set_reuse_address(true)?;
@@ -294,7 +290,8 @@ fn raise_file_limit() {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the struct lives through both calls.
     unsafe {
-        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 && limit.rlim_cur < limit.rlim_max {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 && limit.rlim_cur < limit.rlim_max
+        {
             limit.rlim_cur = limit.rlim_max;
             libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
         }

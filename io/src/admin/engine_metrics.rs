@@ -87,7 +87,8 @@ mod tests {
     #[test]
     fn pages_become_one_with_a_label_per_worker() {
         let page = "# HELP vllm:x X.\n# TYPE vllm:x gauge\nvllm:x{model=\"m\"} 1\nup 1\n{broken\n";
-        let pages = [("http://a".to_owned(), page.to_owned()), ("http://b".to_owned(), page.to_owned())];
+        let pages =
+            [("http://a".to_owned(), page.to_owned()), ("http://b".to_owned(), page.to_owned())];
         assert_eq!(
             merged(&pages),
             "up{worker_addr=\"http://a\"} 1\nup{worker_addr=\"http://b\"} 1\n\

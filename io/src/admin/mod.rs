@@ -1,8 +1,8 @@
 //! The routes the gateway answers itself.
 
 mod engine_metrics;
-mod proxy;
 pub mod probes;
+mod proxy;
 mod spec;
 mod workers;
 

@@ -38,14 +38,12 @@ async fn question(
 pub async fn any_worker(connection: &mut Connection, request: &Request, path: &str) -> Next {
     let worker = connection.shard().shared.fleet.load().any_ready().cloned();
     let Some(worker) = worker else {
-        let error = ErrorAnswer::new(ErrorCode::NoAvailableWorkers, "no worker is ready")
-            .retry_after(1);
+        let error =
+            ErrorAnswer::new(ErrorCode::NoAvailableWorkers, "no worker is ready").retry_after(1);
         return connection.fail(request, &error).await;
     };
     match question(&worker, "GET", path, PATIENCE).await {
-        Ok(reply) => {
-            connection.reply(request, reply.status, JSON, &[], &reply.body).await
-        }
+        Ok(reply) => connection.reply(request, reply.status, JSON, &[], &reply.body).await,
         Err(_) => {
             let message = "the worker asked did not answer; retry";
             let error = ErrorAnswer::new(ErrorCode::UpstreamConnect, message);

@@ -119,13 +119,12 @@ fn overload(value: &Value) -> Result<Option<OverloadConfig>, String> {
         block @ Value::Object(_) => block,
         _ => return Err("overload must be an object of waiting_requests and token_usage".into()),
     };
-    let waiting_requests = whole_number(block, "waiting_requests")
-        .map_err(|error| format!("overload.{error}"))?;
+    let waiting_requests =
+        whole_number(block, "waiting_requests").map_err(|error| format!("overload.{error}"))?;
     if waiting_requests == Some(0) {
         return Err("overload.waiting_requests must be at least 1".into());
     }
-    let token_usage =
-        number(block, "token_usage").map_err(|error| format!("overload.{error}"))?;
+    let token_usage = number(block, "token_usage").map_err(|error| format!("overload.{error}"))?;
     if token_usage.is_some_and(|usage| usage <= 0.0 || usage > 1.0) {
         return Err("overload.token_usage must be above 0 and at most 1".into());
     }

@@ -290,7 +290,8 @@ mod tests {
     #[test]
     fn uuids() {
         assert!(is_uuid("123e4567-e89b-42d3-a456-426614174000"));
-        for text in ["", "123e4567e89b42d3a456426614174000", "123e4567-e89b-42d3-a456-42661417400g"] {
+        for text in ["", "123e4567e89b42d3a456426614174000", "123e4567-e89b-42d3-a456-42661417400g"]
+        {
             assert!(!is_uuid(text), "{text}");
         }
     }

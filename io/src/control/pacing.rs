@@ -44,8 +44,9 @@ pub async fn run<R: Runtime>(
             let report = sweep(runtime, &shared, id, &name).await;
             let mut gauges = gauges.borrow_mut();
             match report {
-                Some(report) if workers > 0
-                    || report.chars + report.tokens + report.placements as u64 > 0 =>
+                Some(report)
+                    if workers > 0
+                        || report.chars + report.tokens + report.placements as u64 > 0 =>
                 {
                     gauges.insert(name, report);
                 }

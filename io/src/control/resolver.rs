@@ -44,7 +44,8 @@ impl Resolver {
 }
 
 fn lookup(host: &str, port: u16) -> Answer {
-    let mut found =
-        (host, port).to_socket_addrs().map_err(|error| format!("cannot resolve {host}: {error}"))?;
+    let mut found = (host, port)
+        .to_socket_addrs()
+        .map_err(|error| format!("cannot resolve {host}: {error}"))?;
     found.next().ok_or_else(|| format!("{host} has no address"))
 }

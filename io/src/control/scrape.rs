@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use smg_core::http1::{
-    Header, HeadCursor, Known, Method, RequestHead, SimpleResponse, find, parse_request,
+    HeadCursor, Header, Known, Method, RequestHead, SimpleResponse, find, parse_request,
     path_and_query, split_query, write_simple_response,
 };
 use tracing::warn;

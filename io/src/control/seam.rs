@@ -36,10 +36,7 @@ pub trait Runtime: Copy + 'static {
     /// Takes over a bound, listening socket.
     fn listen(self, listener: std::net::TcpListener) -> io::Result<Self::Listener>;
     /// Accepts one connection.
-    fn accept(
-        self,
-        listener: &Self::Listener,
-    ) -> impl Future<Output = io::Result<Self::Stream>>;
+    fn accept(self, listener: &Self::Listener) -> impl Future<Output = io::Result<Self::Stream>>;
 }
 
 /// A connected byte stream with owned buffers.

@@ -8,12 +8,12 @@ use std::thread::JoinHandle;
 
 use tracing::error;
 
+use super::loads::LoadReports;
 use super::on_glommio::{self, Glommio};
 use super::on_monoio::Monoio;
 use super::resolver::Resolver;
 use super::scrape::{self, Asked, Page};
 use super::seam::{Class, Runtime};
-use super::loads::LoadReports;
 use super::{Command, Control, loads, pacing};
 use crate::admin::probes;
 use crate::config::IoDriver;
@@ -120,12 +120,7 @@ async fn tasks<R: Runtime>(
     }
     runtime.spawn(
         Class::Background,
-        pacing::run(
-            runtime,
-            shared.clone(),
-            control.registry.clone(),
-            control.gauges.clone(),
-        ),
+        pacing::run(runtime, shared.clone(), control.registry.clone(), control.gauges.clone()),
     );
     let scraped = control.clone();
     let metrics = move |asked: Asked<'_>| match asked.path {

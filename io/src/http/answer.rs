@@ -86,9 +86,7 @@ impl ErrorCode {
             Self::MethodNotAllowed => (405, "method_not_allowed", CLIENT),
             Self::ModelNotFound => (404, "model_not_found", CLIENT),
             Self::NoAvailableWorkers => (503, "no_available_workers", SERVER),
-            Self::WorkerOverloadProtectionShed => {
-                (503, "worker_overload_protection_shed", SERVER)
-            }
+            Self::WorkerOverloadProtectionShed => (503, "worker_overload_protection_shed", SERVER),
             Self::UpstreamConnect => (502, "upstream_connect_error", SERVER),
             Self::UpstreamReset => (502, "upstream_connection_closed", SERVER),
             Self::UpstreamProtocol => (502, "upstream_protocol_error", SERVER),

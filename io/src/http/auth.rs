@@ -40,7 +40,10 @@ impl<'a> Given<'a> {
         let value = |known| {
             smg_core::http1::find(headers, known).map(|header: &Header| header.value.of(buf))
         };
-        Self { bearer: value(Known::Authorization).and_then(bearer), x_api_key: value(Known::XApiKey) }
+        Self {
+            bearer: value(Known::Authorization).and_then(bearer),
+            x_api_key: value(Known::XApiKey),
+        }
     }
 }
 
@@ -58,10 +61,8 @@ fn matches_any(given: &[u8], keys: [Option<&Secret>; 2]) -> bool {
 
 /// Compares in time that depends on the lengths alone.
 fn same(given: &[u8], key: &[u8]) -> bool {
-    let differences = given
-        .iter()
-        .zip(key.iter().cycle())
-        .fold(0u8, |differences, (a, b)| differences | (a ^ b));
+    let differences =
+        given.iter().zip(key.iter().cycle()).fold(0u8, |differences, (a, b)| differences | (a ^ b));
     // The optimizer must not turn the fold into an early exit.
     std::hint::black_box(differences) == 0 && given.len() == key.len()
 }
@@ -69,8 +70,8 @@ fn same(given: &[u8], key: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use smg_core::http1::parse_request;
     use crate::http::route::Own;
+    use smg_core::http1::parse_request;
     use smg_core::prompt::Endpoint;
 
     fn allowed(config: &Config, route: Route, lines: &str) -> Option<Credentials> {
@@ -104,7 +105,9 @@ mod tests {
             assert!(allowed(&config, CHAT, line).unwrap().authorization_is_ours, "{line}");
         }
         assert!(allowed(&config, CHAT, "x-api-key: sk-1\r\n").unwrap().x_api_key_is_ours);
-        for line in ["", "Authorization: sk-1\r\n", "Authorization: Bearer sk-12\r\n", "x-api-key: \r\n"] {
+        for line in
+            ["", "Authorization: sk-1\r\n", "Authorization: Bearer sk-12\r\n", "x-api-key: \r\n"]
+        {
             assert_eq!(allowed(&config, CHAT, line), None, "{line}");
         }
     }

@@ -179,7 +179,8 @@ mod tests {
 
     #[test]
     fn chunks_are_framed_anew_read_by_read() {
-        let pieces: [&[u8]; 3] = [b"3;x=y\r\nabc\r\n2\r\nde\r", b"\n1\r\n", b"f\r\n0\r\nT: 1\r\n\r\n"];
+        let pieces: [&[u8]; 3] =
+            [b"3;x=y\r\nabc\r\n2\r\nde\r", b"\n1\r\n", b"f\r\n0\r\nT: 1\r\n\r\n"];
         let (out, body) = relayed(BodyLength::Chunked, ClientFraming::Chunked, &pieces);
         assert_eq!(out, b"5\r\nabcde\r\n1\r\nf\r\n0\r\n\r\n");
         assert!(body.leaves_connection_in_step());

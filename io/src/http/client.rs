@@ -61,9 +61,8 @@ impl ClientSide {
     /// was so that the next fits one read.
     pub fn begin_next(&mut self, ahead: Vec<u8>, message_len: usize) {
         self.buf = ahead;
-        self.ready_buffer = message_len
-            .next_power_of_two()
-            .clamp(FIRST_BUFFER, LARGEST_READY_BUFFER);
+        self.ready_buffer =
+            message_len.next_power_of_two().clamp(FIRST_BUFFER, LARGEST_READY_BUFFER);
     }
 
     /// Moves the deadline of whatever is waited for.

@@ -9,9 +9,9 @@ use monoio::net::TcpStream;
 use smg_core::http1::{BodyLength, Header, Known, Method, find, path_and_query, split_query};
 
 use crate::admin;
+use crate::http::admission::{self, Entry, Permit};
 use crate::http::answer::{self, ErrorAnswer, ErrorCode, Framing};
 use crate::http::auth;
-use crate::http::admission::{self, Entry, Permit};
 use crate::http::client::{ClientSide, Interrupt};
 use crate::http::exchange::Credentials;
 use crate::http::read::{self, HeadRead, Stop};

@@ -7,7 +7,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use smg_core::http1::{
-    Authorization, Header, HeadCursor, RequestRewrite, ResponseHead, parse_response,
+    Authorization, HeadCursor, Header, RequestRewrite, ResponseHead, parse_response,
     write_request_head,
 };
 
@@ -289,7 +289,8 @@ mod tests {
 
     #[test]
     fn interim_heads_are_cut_off() {
-        let mut buf = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}".to_vec();
+        let mut buf =
+            b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}".to_vec();
         let mut parser = HeadParser::default();
         let head = parser.parse(&mut buf).unwrap().unwrap();
         assert_eq!((head.status, &buf[head.len..]), (200, &b"{}"[..]));

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use smg_core::http1::{
-    BodyLength, CONTINUE, ChunkedDecoder, Header, HeadCursor, RequestError, RequestHead,
+    BodyLength, CONTINUE, ChunkedDecoder, HeadCursor, Header, RequestError, RequestHead,
     parse_request,
 };
 
@@ -141,7 +141,11 @@ async fn fixed(
     while client.received().len() < end {
         let have = client.received().len();
         let missing = end - have;
-        let spare = if end - start <= RESERVE_AT_ONCE { missing } else { missing.min(have.max(RESERVE_AT_ONCE)) };
+        let spare = if end - start <= RESERVE_AT_ONCE {
+            missing
+        } else {
+            missing.min(have.max(RESERVE_AT_ONCE))
+        };
         fill(client, spare, stall).await?;
     }
     let mut buf = client.take_received();

@@ -175,7 +175,9 @@ mod tests {
 
     #[test]
     fn paths_that_only_look_alike_are_unknown() {
-        for path in ["/", "/workers/a/b", "/v1/chat/completion", "/healthz", "", "//health", "/workers/"] {
+        for path in
+            ["/", "/workers/a/b", "/v1/chat/completion", "/healthz", "", "//health", "/workers/"]
+        {
             assert_eq!(Route::of(path.as_bytes()), Route::Unknown, "{path}");
         }
     }

@@ -135,7 +135,11 @@ impl Writer {
         // SAFETY: the descriptor is open as long as `half` is; the address lives through the call.
         // Connecting to no address dissolves the connection (tcp_disconnect, connect(2)).
         unsafe {
-            libc::connect(self.fd, &raw const nowhere, size_of::<libc::sockaddr>() as libc::socklen_t);
+            libc::connect(
+                self.fd,
+                &raw const nowhere,
+                size_of::<libc::sockaddr>() as libc::socklen_t,
+            );
         }
     }
 

@@ -1,54 +1,67 @@
 //! One lazily moved timer per connection.
 //!
 //! Deadlines change several times per request; the runtime's timer is touched only when a deadline
-//! comes earlier than the one it is set to, or when it fires before the present deadline.
+//! comes earlier than the one it is set to, or when it fires before the present deadline. Deadlines
+//! are kept on the coarse clock, which costs a fifth of the precise one to read.
 
-use std::pin::Pin;
 use std::future::Future;
+use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use monoio::time::{Instant as TimerInstant, Sleep, sleep_until};
+use monoio::time::{Sleep, sleep};
 
-/// Fires once the present deadline has passed.
+use crate::runtime::clock;
+
+/// Fires once the present deadline has passed, at most one tick of the coarse clock late.
 pub struct Watchdog {
     sleep: Pin<Box<Sleep>>,
-    fires_at: Instant,
-    deadline: Instant,
+    fires_at_ms: u64,
+    deadline_ms: u64,
+    /// The timer knows the task to wake. One task owns a watchdog all its life.
+    registered: bool,
 }
 
 impl Watchdog {
     /// A watchdog that fires `after` from now.
     pub fn new(after: Duration) -> Self {
-        let deadline = Instant::now() + after;
-        Self {
-            sleep: Box::pin(sleep_until(TimerInstant::from_std(deadline))),
-            fires_at: deadline,
-            deadline,
-        }
+        let deadline_ms = clock::now_ms().saturating_add(millis(after));
+        let sleep = Box::pin(sleep(after));
+        Self { sleep, fires_at_ms: deadline_ms, deadline_ms, registered: false }
     }
 
     /// Moves the deadline to `after` from now.
     pub fn set(&mut self, after: Duration) {
-        self.deadline = Instant::now() + after;
-        if self.deadline < self.fires_at {
-            self.rearm();
+        self.deadline_ms = clock::now_ms().saturating_add(millis(after));
+        if self.deadline_ms < self.fires_at_ms {
+            self.rearm(self.deadline_ms);
         }
     }
 
     /// Ready once the deadline has passed.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.registered && clock::now_ms() < self.fires_at_ms {
+            return Poll::Pending;
+        }
         while self.sleep.as_mut().poll(cx).is_ready() {
-            if Instant::now() >= self.deadline {
+            if clock::now_ms() >= self.deadline_ms {
                 return Poll::Ready(());
             }
-            self.rearm();
+            self.rearm(self.deadline_ms);
         }
+        self.registered = true;
         Poll::Pending
     }
 
-    fn rearm(&mut self) {
-        self.fires_at = self.deadline;
-        self.sleep.as_mut().reset(TimerInstant::from_std(self.deadline));
+    fn rearm(&mut self, at_ms: u64) {
+        self.fires_at_ms = at_ms;
+        self.registered = false;
+        // Never zero: a timer that is due at once would spin until the coarse clock has ticked.
+        let left = at_ms.saturating_sub(clock::now_ms()).max(1);
+        self.sleep.set(sleep(Duration::from_millis(left)));
     }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

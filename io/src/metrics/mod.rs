@@ -9,6 +9,6 @@ pub mod exposition;
 
 pub use cell::{Counter, Gauge, Histogram};
 pub use cells::{
-    BranchFamily, ErrorKind, ModelCells, ModelLabel, SharedCells, ShardCells, WorkerErrorKind,
+    BranchFamily, ErrorKind, ModelCells, ModelLabel, ShardCells, SharedCells, WorkerErrorKind,
 };
 pub use exposition::{Family, Text};

@@ -56,9 +56,7 @@ pub fn plan(
     let usable = quota.unwrap_or(usize::MAX).clamp(1, allowed.len().max(1));
     let control = match control_cpus {
         Some(cpus) => Some(cpus.to_vec()),
-        None if usable >= 4 && data_cpus.is_none() => {
-            allowed.get(usable - 1).map(|&cpu| vec![cpu])
-        }
+        None if usable >= 4 && data_cpus.is_none() => allowed.get(usable - 1).map(|&cpu| vec![cpu]),
         None => None,
     };
     let pool: Vec<usize> = match data_cpus {
@@ -82,11 +80,7 @@ pub fn plan(
     Ok(CpuPlan { data, control })
 }
 
-fn check(
-    flag: &'static str,
-    cpus: Option<&[usize]>,
-    allowed: &[usize],
-) -> Result<(), CpuError> {
+fn check(flag: &'static str, cpus: Option<&[usize]>, allowed: &[usize]) -> Result<(), CpuError> {
     match cpus.unwrap_or_default().iter().find(|cpu| !allowed.contains(cpu)) {
         Some(&cpu) => Err(CpuError::NotAllowed { flag, cpu, allowed: allowed.to_vec() }),
         None => Ok(()),
@@ -104,7 +98,9 @@ pub fn allowed() -> io::Result<Vec<usize>> {
         set
     };
     // SAFETY: every index is below CPU_SETSIZE.
-    Ok((0..libc::CPU_SETSIZE as usize).filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) }).collect())
+    Ok((0..libc::CPU_SETSIZE as usize)
+        .filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) })
+        .collect())
 }
 
 /// Whole CPUs that the cgroup's quota pays for (at least 1), `None` when there is no quota.

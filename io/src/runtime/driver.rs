@@ -86,10 +86,8 @@ fn ring(entries: u32, coop: bool) -> io::Result<Runtime<TimeDriver<IoUringDriver
 }
 
 fn epoll(reason: String) -> Result<(ShardRuntime, DriverReport), DriverError> {
-    let runtime = RuntimeBuilder::<LegacyDriver>::new()
-        .enable_timer()
-        .build()
-        .map_err(DriverError::Epoll)?;
+    let runtime =
+        RuntimeBuilder::<LegacyDriver>::new().enable_timer().build().map_err(DriverError::Epoll)?;
     Ok((FusionRuntime::Legacy(runtime), DriverReport { driver: "epoll", reason }))
 }
 
@@ -131,7 +129,8 @@ fn explain(error: &io::Error, entries: u32, coop: bool) -> String {
              (ulimit -l 8192, docker --ulimit memlock=8388608, systemd LimitMEMLOCK=8M)"
         ),
         Some(libc::EINVAL) if coop => {
-            "this kernel lacks IORING_SETUP_COOP_TASKRUN or SINGLE_ISSUER (Linux 6.0 has both)".into()
+            "this kernel lacks IORING_SETUP_COOP_TASKRUN or SINGLE_ISSUER (Linux 6.0 has both)"
+                .into()
         }
         _ => format!("io_uring_setup: {error}"),
     }

@@ -34,7 +34,11 @@ impl<M> Mesh<M> {
         let inboxes = (0..receivers)
             .map(|_| {
                 let from = (0..senders).map(|_| ArrayQueue::new(MAILBOX_CAPACITY)).collect();
-                Ok(CachePadded::new(Inbox { from, asleep: AtomicBool::new(false), bell: eventfd()? }))
+                Ok(CachePadded::new(Inbox {
+                    from,
+                    asleep: AtomicBool::new(false),
+                    bell: eventfd()?,
+                }))
             })
             .collect::<io::Result<_>>()?;
         Ok(Arc::new(Self { inboxes }))

@@ -63,10 +63,7 @@ pub fn start(
     })
 }
 
-async fn run(
-    start: ShardStart,
-    started: impl FnOnce(Result<(), DriverError>),
-) -> io::Result<()> {
+async fn run(start: ShardStart, started: impl FnOnce(Result<(), DriverError>)) -> io::Result<()> {
     start.listener.set_nonblocking(true)?;
     let listener = monoio::net::TcpListener::from_std(start.listener)?;
     let shard = Shard::new(start.index, start.shared, start.retry_budget);
