@@ -77,7 +77,7 @@ impl<S: Default> Tenants<S> {
     }
 
     /// Ends a registration, and older ones of its slot. Its tenant, if it had one, stays in memory
-    /// until [`Tenants::release`].
+    /// until [`Tenants::release_first`].
     pub fn remove(&mut self, worker: WorkerId) -> Option<Tenant> {
         if worker.generation < self.slot(worker).generation {
             return None;
@@ -93,11 +93,9 @@ impl<S: Default> Tenants<S> {
         if is_older { self.end_registration(worker, worker.generation) } else { None }
     }
 
-    /// Frees the local id of a removed registration without entries.
-    pub fn release(&mut self, tenant: Tenant) {
-        debug_assert!(!self.is_live(tenant));
-        self.removed.retain(|&other| other != tenant);
-        self.free.push(tenant);
+    /// Frees the local id of [`Tenants::first_removed`], which has no entries any more.
+    pub fn release_first(&mut self) {
+        self.free.extend(self.removed.pop_front());
     }
 
     /// The registration removed first whose entries are still in memory.
@@ -197,7 +195,7 @@ mod tests {
         tenants.remove(worker(0, 0));
         assert_eq!(tenants.first_removed(), Some(first));
         assert_ne!(tenants.enter(worker(1, 0)), Some(first));
-        tenants.release(first);
+        tenants.release_first();
         assert_eq!(tenants.first_removed(), None);
         assert_eq!(tenants.enter(worker(2, 0)), Some(first));
         assert_eq!(tenants.worker(first), worker(2, 0));

@@ -60,7 +60,7 @@ pub struct Glommio {
 
 impl Glommio {
     /// Creates the task queues; call inside the executor.
-    pub fn new() -> Self {
+    pub fn create_queues() -> Self {
         let queues = SHARES.map(|(_, shares, latency, name)| {
             glommio::executor().create_task_queue(Shares::Static(shares), latency, name)
         });

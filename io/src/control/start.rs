@@ -74,7 +74,7 @@ fn run(
         Ok(executor) => {
             report(&shared, "glommio", "best available".into(), reported);
             executor.run(guard::catch_panic(async {
-                tasks(Glommio::new(), shared, commands, sockets, resolver).await;
+                tasks(Glommio::create_queues(), shared, commands, sockets, resolver).await;
             }))
         }
         Err(reason) => {

@@ -7,6 +7,10 @@ use smg_core::http1::{
 /// Bytes behind a chunk's payload: its line end and the last chunk.
 pub const CHUNK_TAIL: usize = 2 + LAST_CHUNK.len();
 
+/// The worker broke off, or broke its framing: the body has no good end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cut;
+
 /// A body read in the worker's framing and written in the client's.
 pub struct Body {
     source: Source,
@@ -50,7 +54,7 @@ impl Body {
     }
 
     /// Takes the bytes that came with the head and appends them, framed, to `out`.
-    pub fn first(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), ()> {
+    pub fn first(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), Cut> {
         if bytes.is_empty() {
             return Ok(());
         }
@@ -76,7 +80,7 @@ impl Body {
             out.truncate(at + payload);
         }
         self.finish(out);
-        taken.map(|_| ()).map_err(|_| ())
+        taken.map(|_| ()).map_err(|_| Cut)
     }
 
     /// Takes the bytes from [`CHUNK_HEADROOM`] on and frames them in place. Where the framed bytes
@@ -132,10 +136,10 @@ impl Body {
 
     /// The worker closed its side: the end of a body that has no other, else an error. What the client
     /// is to be told goes into the empty `out`.
-    pub fn end_of_stream(&mut self, out: &mut Vec<u8>) -> Result<(), ()> {
+    pub fn end_of_stream(&mut self, out: &mut Vec<u8>) -> Result<(), Cut> {
         self.closed = true;
         if !matches!(self.source, Source::UntilClose) {
-            return Err(());
+            return Err(Cut);
         }
         self.done = true;
         self.finish(out);
@@ -203,7 +207,7 @@ mod tests {
         assert!(!open.leaves_connection_in_step());
         for length in [BodyLength::Fixed(1), BodyLength::Chunked] {
             let mut cut = Body::new(length, ClientFraming::Chunked);
-            assert_eq!(cut.end_of_stream(&mut Vec::new()), Err(()));
+            assert_eq!(cut.end_of_stream(&mut Vec::new()), Err(Cut));
         }
     }
 

@@ -192,6 +192,8 @@ mod tests {
                 mesh.awake(0);
             }
         }
-        senders.map(|sender| sender.join().unwrap());
+        for sender in senders {
+            sender.join().unwrap();
+        }
     }
 }

@@ -170,7 +170,7 @@ impl HashIndex {
         if heads.is_short() {
             return;
         }
-        let Some(tenant) = self.enter(worker) else { return };
+        let Some(tenant) = self.enter(worker, now_ms) else { return };
         for (level, &hash) in heads.hashes.iter().enumerate() {
             let id = match self.entry(heads.namespace, level, hash) {
                 Some(id) => {
@@ -199,7 +199,7 @@ impl HashIndex {
             slice.entries += 1;
             visits -= 1;
         }
-        slice.entries += self.purge_slice(visits);
+        slice.entries += self.purge_slice(now_ms, visits);
         slice.done = visits > 0 && self.tenants.first_removed().is_none();
         slice.garbage = std::mem::take(&mut self.garbage);
         slice
@@ -291,21 +291,24 @@ impl HashIndex {
         self.entries[id].holders.iter().any(|&holder| self.is_live(holder, now_ms))
     }
 
-    fn enter(&mut self, worker: WorkerId) -> Option<Tenant> {
+    fn enter(&mut self, worker: WorkerId, now_ms: u64) -> Option<Tenant> {
         if let Some(tenant) = self.tenants.get(worker) {
             return Some(tenant);
         }
         self.tenants.supersede(worker);
         // 49,000 registrations removed since the last sweep: their memory has to go now.
         while self.tenants.is_full() && self.tenants.first_removed().is_some() {
-            self.purge_slice(usize::MAX);
+            self.purge_slice(now_ms, usize::MAX);
         }
         self.tenants.enter(worker)
     }
 
     /// Visits up to `max_entries` entries in search of holders removed from the fleet; returns the
     /// number of entries dropped.
-    fn purge_slice(&mut self, max_entries: usize) -> usize {
+    ///
+    /// An entry that a removed worker used last keeps its place on the list, and may so outlast its
+    /// other holders; by less than a TTL, and no lookup sees it.
+    fn purge_slice(&mut self, now_ms: u64, max_entries: usize) -> usize {
         let removed = self.tenants.removed();
         if removed == 0 {
             return 0;
@@ -327,18 +330,14 @@ impl HashIndex {
                     self.entries[id].holders[place] = NO_HOLDER;
                 }
             }
-            if self.entries[id].holders == [NO_HOLDER; MAX_HEAD_HOLDERS] {
+            if !self.is_used(id, now_ms) {
                 self.remove_entry(id);
                 dropped += 1;
             }
         }
         if to == end {
             self.purge = None;
-            for _ in 0..covered {
-                if let Some(tenant) = self.tenants.first_removed() {
-                    self.tenants.release(tenant);
-                }
-            }
+            (0..covered).for_each(|_| self.tenants.release_first());
         }
         dropped
     }

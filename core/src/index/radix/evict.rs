@@ -114,7 +114,7 @@ impl<A: Alphabet> RadixTree<A> {
                     released.units += self.release(handle);
                     released.entries += 1;
                 }
-                None => self.tenants.release(tenant),
+                None => self.tenants.release_first(),
             }
         }
         released

@@ -59,7 +59,7 @@ impl<U: Clone + Ord> Model<U> {
     }
 
     pub fn record(&mut self, namespace: Option<u64>, prompt: &[U], worker: WorkerId, touch: u64) {
-        if prompt.is_empty() || !self.make_room(namespace, prompt, worker) {
+        if prompt.is_empty() {
             return;
         }
         let superseded = self.workers().find(|w| {
@@ -67,6 +67,9 @@ impl<U: Clone + Ord> Model<U> {
         });
         self.removed.extend(superseded);
         if self.removed.iter().any(|w| w.slot == worker.slot && w.generation >= worker.generation) {
+            return;
+        }
+        if !self.make_room(namespace, prompt, worker) {
             return;
         }
         self.clock = touch.max(self.clock + 1);
@@ -159,20 +162,15 @@ impl<U: Clone + Ord> Model<U> {
     }
 
     fn make_room(&mut self, namespace: Option<u64>, prompt: &[U], worker: WorkerId) -> bool {
-        let total = prompt.len() as u64 * self.weight;
-        let held = self
-            .longest(namespace, prompt, |_| true)
-            .filter(|(_, node)| {
-                self.nodes[node].contains_key(&worker) && !self.removed.contains(&worker)
-            })
-            .map_or(0, |(len, _)| len as u64 * self.weight);
-        let growth = total - held;
-        if growth > self.limits.ceiling_units {
-            return false;
-        }
-        let target = self.limits.ceiling_units - growth;
-        let target_entries = self.limits.max_entries - 1;
         loop {
+            let held = self.longest(namespace, prompt, |holders| holders.contains_key(&worker));
+            let held = held.map_or(0, |(len, _)| len);
+            let growth = (prompt.len() - held) as u64 * self.weight;
+            if growth > self.limits.ceiling_units {
+                return false;
+            }
+            let target = self.limits.ceiling_units - growth;
+            let target_entries = self.limits.max_entries - 1;
             let (live, removed, entries) = self.sizes();
             if live + removed <= target && entries <= target_entries
                 || self.release(target, target_entries, 512).0 == 0

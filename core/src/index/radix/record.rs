@@ -24,16 +24,11 @@ impl<A: Alphabet> RadixTree<A> {
         let items = A::items(prompt);
         let storable = self.alphabet.storable(items);
         debug_assert_eq!(items.len(), found.cursor.prompt_items, "not the prompt of this lookup");
-        if storable == 0 || !self.make_room(&found.cursor, worker) {
+        if storable == 0 {
             return;
         }
         let Some(tenant) = self.enter(worker) else { return };
-        let namespace = found.cursor.namespace;
-        let is_fresh =
-            found.cursor.version == self.version && found.cursor.prompt_items == items.len();
-        let cursor = if is_fresh { found.cursor } else { self.walk(namespace, items, storable) };
-        debug_assert_eq!(cursor, self.walk(namespace, items, storable));
-
+        let Some(cursor) = self.make_room(found.cursor, items, storable, tenant) else { return };
         self.clock = touch.max(self.clock + 1).min(MAX_TOUCH);
         let end = self.extend_path(&cursor, &items[cursor.position..storable]);
         self.hold_path(end, tenant);
@@ -156,27 +151,57 @@ impl<A: Alphabet> RadixTree<A> {
         self.tenants.enter(worker)
     }
 
-    /// Evicts until the rest of the prompt fits below the ceiling. False if it never can.
-    fn make_room(&mut self, cursor: &Cursor, worker: WorkerId) -> bool {
-        let total = cursor.units + cursor.rest_units;
-        let is_fresh = cursor.version == self.version && cursor.units > 0;
-        let holds_match = is_fresh
-            && self.tenants.get(worker).is_some_and(|t| self.holder(cursor.node, t).is_some());
-        let growth = if holds_match { cursor.rest_units } else { total };
-        if growth > self.limits.ceiling_units {
-            return false;
-        }
-        let target = Target {
-            units: self.limits.ceiling_units - growth,
-            entries: self.limits.max_entries.saturating_sub(1),
-        };
-        while self.size.live_units + self.size.removed_units > target.units
-            || self.size.entries > target.entries
-        {
-            if self.release_entries(target, CEILING_SLICE_ENTRIES).entries == 0 {
-                break;
+    /// Evicts until what the worker does not hold of the prompt fits below the ceiling. Returns where
+    /// the prompt ends in the tree then, or nothing if it never fits.
+    fn make_room(
+        &mut self,
+        mut cursor: Cursor,
+        items: &[A::Item],
+        storable: usize,
+        tenant: Tenant,
+    ) -> Option<Cursor> {
+        loop {
+            if cursor.version != self.version || cursor.prompt_items != items.len() {
+                cursor = self.walk(cursor.namespace, items, storable);
+            }
+            debug_assert_eq!(cursor, self.walk(cursor.namespace, items, storable));
+            // Exact only where it matters: most records are far below the ceiling.
+            let most = cursor.units + cursor.rest_units;
+            if self.has_room(most) {
+                return Some(cursor);
+            }
+            let growth = self.growth(&cursor, tenant);
+            let target = Target {
+                units: self.limits.ceiling_units.checked_sub(growth)?,
+                entries: self.limits.max_entries.saturating_sub(1),
+            };
+            // The eviction may reach the prompt's own path, hence the loop: each turn frees something.
+            if self.has_room(growth)
+                || self.release_entries(target, CEILING_SLICE_ENTRIES).entries == 0
+            {
+                return Some(cursor);
             }
         }
-        true
+    }
+
+    fn has_room(&self, growth: u64) -> bool {
+        let occupied = self.size.live_units + self.size.removed_units;
+        growth <= self.limits.ceiling_units.saturating_sub(occupied)
+            && self.size.entries < self.limits.max_entries
+    }
+
+    /// Units of a prompt that the worker does not hold.
+    fn growth(&self, cursor: &Cursor, tenant: Tenant) -> u64 {
+        let mut growth = cursor.rest_units;
+        let (mut at, mut units) = (cursor.node, cursor.edge_units);
+        while at != NIL && self.holder(at, tenant).is_none() {
+            growth += units;
+            let parent = self.nodes[at].parent;
+            if parent == NIL {
+                break;
+            }
+            (at, units) = (parent, u64::from(self.nodes[parent].units));
+        }
+        growth
     }
 }

@@ -22,7 +22,12 @@ const REGULAR: [(&str, &str); 3] =
     [("router_type", "http"), ("backend_type", "regular"), ("connection_mode", "http")];
 
 /// Name, help and value of a family whose samples are made alike.
-type Named<F> = (&'static str, &'static str, F);
+struct Named<F>(&'static str, &'static str, F);
+
+type CountOf = fn(&ShardCells) -> u64;
+type CountsOf = fn(&ShardCells) -> &[Counter];
+type WorkerValue<'a> = &'a dyn Fn(&Worker) -> f64;
+type SweptValue = fn(&SweepReport) -> f64;
 
 /// Writes the whole page.
 pub fn write_all(
@@ -83,22 +88,22 @@ impl Page<'_> {
         }
         text.family("smg_shards", Family::Gauge, "Shards of the data plane.");
         text.sample("smg_shards", &[], self.shards.len() as f64);
-        let counters: [Named<fn(&ShardCells) -> u64>; 3] = [
-            ("smg_connection_panics_total", "Connection tasks ended by a panic.", |cells| {
+        let counters: [Named<CountOf>; 3] = [
+            Named("smg_connection_panics_total", "Connection tasks ended by a panic.", |cells| {
                 cells.panics.get()
             }),
-            (
+            Named(
                 "smg_connections_refused_total",
                 "Client connections answered 503 for want of a place.",
                 |cells| cells.connections_refused.get(),
             ),
-            (
+            Named(
                 "smg_owner_overloaded_total",
                 "Decisions made on load alone because the owner's mailbox was full.",
                 |cells| cells.owner_overloaded.get(),
             ),
         ];
-        for (name, help, cell) in counters {
+        for Named(name, help, cell) in counters {
             text.family(name, Family::Counter, help);
             text.sample(name, &[], self.sum(cell) as f64);
         }
@@ -241,15 +246,15 @@ impl Page<'_> {
         text.family(name, Family::Counter, help);
         let count = self.sum(|cells| cells.upstream_send_retries.get());
         text.sample(name, &[("router_type", "http")], count as f64);
-        let retries: [Named<fn(&ShardCells) -> &[Counter]>; 2] = [
-            ("smg_worker_retries_total", "Attempts after the first.", |cells| &cells.retries),
-            (
+        let retries: [Named<CountsOf>; 2] = [
+            Named("smg_worker_retries_total", "Attempts after the first.", |cells| &cells.retries),
+            Named(
                 "smg_worker_retries_exhausted_total",
                 "Requests whose last attempt failed too.",
                 |cells| &cells.retries_exhausted,
             ),
         ];
-        for (name, help, cells_of) in retries {
+        for Named(name, help, cells_of) in retries {
             text.family(name, Family::Counter, help);
             for endpoint in Endpoint::ALL {
                 let count = self.sum(|cells| cells_of(cells)[endpoint as usize].get());
@@ -270,18 +275,20 @@ impl Page<'_> {
             text.sample(name, &labels, model.members.len() as f64);
         }
         let breakers: &Breakers = &self.shared.breakers;
-        let gauges: [Named<&dyn Fn(&Worker) -> f64>; 3] = [
-            ("smg_worker_health", "1 for a worker that takes requests, else 0.", &|worker| {
+        let gauges: [Named<WorkerValue<'_>>; 3] = [
+            Named("smg_worker_health", "1 for a worker that takes requests, else 0.", &|worker| {
                 f64::from(u8::from(worker.state == WorkerState::Ready))
             }),
-            ("smg_worker_requests_active", "Requests in flight at a worker.", &|worker| {
+            Named("smg_worker_requests_active", "Requests in flight at a worker.", &|worker| {
                 f64::from(self.shared.in_flight.get(worker.id))
             }),
-            ("smg_worker_cb_state", "Circuit breaker: 0 closed, 1 open, 2 half-open.", &|worker| {
-                f64::from(breakers.view(worker.id, clock::now_ms()).state as u8)
-            }),
+            Named(
+                "smg_worker_cb_state",
+                "Circuit breaker: 0 closed, 1 open, 2 half-open.",
+                &|worker| f64::from(breakers.view(worker.id, clock::now_ms()).state as u8),
+            ),
         ];
-        for (name, help, value) in gauges {
+        for Named(name, help, value) in gauges {
             text.family(name, Family::Gauge, help);
             for worker in self.fleet.iter() {
                 text.sample(name, &[("worker", worker.url.as_str())], value(worker));
@@ -363,16 +370,20 @@ impl Page<'_> {
         let total = self.total(|view| Some(view.match_ratio()));
         text.histogram(name, &[], &RATIO_BOUNDS, &total);
 
-        let gauges: [Named<fn(&SweepReport) -> f64>; 3] = [
-            ("smg_cache_tree_chars", "Characters in the string tree, each holder counted.", |r| {
-                r.chars as f64
-            }),
-            ("smg_cache_tree_tokens", "Tokens in the token tree, each holder counted.", |r| {
+        let gauges: [Named<SweptValue>; 3] = [
+            Named(
+                "smg_cache_tree_chars",
+                "Characters in the string tree, each holder counted.",
+                |r| r.chars as f64,
+            ),
+            Named("smg_cache_tree_tokens", "Tokens in the token tree, each holder counted.", |r| {
                 r.tokens as f64
             }),
-            ("smg_cache_placement_entries", "Heads in the hash index.", |r| r.placements as f64),
+            Named("smg_cache_placement_entries", "Heads in the hash index.", |r| {
+                r.placements as f64
+            }),
         ];
-        for (name, help, value) in gauges {
+        for Named(name, help, value) in gauges {
             text.family(name, Family::Gauge, help);
             for (model, report) in trees {
                 text.sample(name, &[("model", model)], value(report));
