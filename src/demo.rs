@@ -1,6 +1,6 @@
 //! `smg demo`: this very program as the gateway, in front of simulated engines.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ fn start(
     program: &Path,
     policy: &str,
     engines: &[String],
-    log: &PathBuf,
+    log: &Path,
 ) -> Result<GatewayHandle, std::io::Error> {
     let (port, metrics_port) = (free_port()?, free_port()?);
     let mut words = vec![program.to_string_lossy().into_owned(), "launch".to_owned()];

@@ -291,27 +291,27 @@ fn run<K: Kind>(kind: &K, limits: Limits, steps: &[Step]) {
 /// Cases per property: few in every test run, as many as `SMG_PROPTEST_CASES` asks for otherwise.
 fn cases() -> Config {
     let cases = std::env::var("SMG_PROPTEST_CASES").ok().and_then(|n| n.parse().ok());
-    Config { cases: cases.unwrap_or(12), failure_persistence: None, ..Config::default() }
+    Config { cases: cases.unwrap_or(10), failure_persistence: None, ..Config::default() }
 }
 
 proptest! {
     #![proptest_config(cases())]
 
     #[test]
-    fn text_tree_equals_the_naive_tree(steps in prop::collection::vec(step(8, 6), 1..100)) {
+    fn text_tree_equals_the_naive_tree(steps in prop::collection::vec(step(8, 6), 1..60)) {
         run(&Chars, roomy(), &steps);
     }
 
     #[test]
     fn text_tree_equals_the_naive_tree_at_its_limits(
-        steps in prop::collection::vec(step(8, 6), 1..100)
+        steps in prop::collection::vec(step(8, 6), 1..60)
     ) {
         run(&Chars, tight(), &steps);
     }
 
     #[test]
     fn token_tree_equals_the_naive_tree(
-        steps in prop::collection::vec(step(8, 6), 1..100),
+        steps in prop::collection::vec(step(8, 6), 1..60),
         page in 1u32..6,
     ) {
         run(&Tokens(page), roomy(), &steps);
@@ -319,7 +319,7 @@ proptest! {
 
     #[test]
     fn token_tree_equals_the_naive_tree_at_its_limits(
-        steps in prop::collection::vec(step(8, 6), 1..100),
+        steps in prop::collection::vec(step(8, 6), 1..60),
         page in 1u32..6,
     ) {
         run(&Tokens(page), tight(), &steps);
@@ -327,7 +327,7 @@ proptest! {
 
     /// Short prompts and many workers: nodes with dozens of holders.
     #[test]
-    fn crowds_equal_the_naive_tree(steps in prop::collection::vec(step(3, 40), 1..200)) {
+    fn crowds_equal_the_naive_tree(steps in prop::collection::vec(step(3, 40), 1..120)) {
         run(&Chars, roomy(), &steps);
     }
 }
