@@ -23,7 +23,7 @@ use crate::messages::Taken;
 use crate::metrics::{ErrorKind, ModelLabel, WorkerErrorKind};
 use crate::owner::RouteError;
 use crate::runtime::clock;
-use crate::shard::{OWNER_PATIENCE, Step};
+use crate::shard::Step;
 
 /// Workers whose breaker may turn a request away, one after the other, before it is answered 503.
 const MAX_REFUSED_ADMISSIONS: usize = 16;
@@ -131,7 +131,7 @@ impl Flight<'_> {
             Step::Decided(outcome) => Ok(outcome),
             Step::Asked(ticket) => {
                 let client = &mut self.connection.client;
-                client.set_deadline(OWNER_PATIENCE);
+                client.set_deadline(ticket.patience);
                 match client.watch(ticket).await {
                     Ok(outcome) => Ok(outcome),
                     Err(Interrupt::ClientGone) => Err(Next::Close),

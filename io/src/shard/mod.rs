@@ -27,7 +27,7 @@ use crate::owner::Owner;
 use crate::runtime::clock;
 use crate::shared::Shared;
 
-pub use routing::{OWNER_PATIENCE, Step, Waiting};
+pub use routing::{Step, Waiting};
 pub use start::{ShardStart, start};
 
 /// State of one shard. Only its thread has it.

@@ -20,7 +20,9 @@ use crate::messages::{Message, OwnedAsk, RouteReply, RouteRequest, Taken};
 use crate::owner::{Ask, Key, RouteError};
 
 /// How long to wait for another shard's decision before deciding on load alone.
-pub const OWNER_PATIENCE: Duration = Duration::from_millis(250);
+const OWNER_PATIENCE: Duration = Duration::from_millis(250);
+/// The same for a request with a sticky key: its worker is a promise, not a hint.
+const STICKY_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What was read out of a request, and how its decision comes about.
 pub struct Routing {
@@ -96,7 +98,9 @@ impl Shard {
 
     /// Sends the question to the owner. When its mailbox is full the request is decided without it.
     fn ask_owner(self: &Rc<Self>, fleet: &Fleet, model: &ModelPlacement, ask: &Ask<'_>) -> Step {
-        let ticket = Ticket::new(self.clone(), model.id);
+        let sticky = ask.session.is_some() || ask.routing_key.is_some();
+        let patience = if sticky { STICKY_PATIENCE } else { OWNER_PATIENCE };
+        let ticket = Ticket::new(self.clone(), model.id, patience);
         let question = RouteRequest {
             from: self.index,
             ticket: ticket.number,
@@ -244,12 +248,14 @@ pub struct Ticket {
     pub number: u64,
     /// The model asked about.
     pub model: ModelId,
+    /// How long the answer is worth waiting for.
+    pub patience: Duration,
 }
 
 impl Ticket {
-    fn new(shard: Rc<Shard>, model: ModelId) -> Self {
+    fn new(shard: Rc<Shard>, model: ModelId, patience: Duration) -> Self {
         let number = shard.waiting.borrow_mut().enter();
-        Self { shard, number, model }
+        Self { shard, number, model, patience }
     }
 }
 
