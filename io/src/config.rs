@@ -409,18 +409,11 @@ pub struct AdmissionConfig {
     pub queue_size: usize,
     /// Longest wait in the queue; at least 1.
     pub queue_timeout_secs: u64,
-    /// Permits that come back by time, besides those returned; at least 1.
-    pub rate_limit_tokens_per_second: Option<u32>,
 }
 
 impl Default for AdmissionConfig {
     fn default() -> Self {
-        Self {
-            max_concurrent_requests: None,
-            queue_size: 100,
-            queue_timeout_secs: 60,
-            rate_limit_tokens_per_second: None,
-        }
+        Self { max_concurrent_requests: None, queue_size: 100, queue_timeout_secs: 60 }
     }
 }
 

@@ -4,7 +4,7 @@ use clap::Args;
 use smg_io::config::AdmissionConfig;
 
 use crate::cli::error::ConfigError;
-use crate::cli::values::{positive, positive_secs, require, whole};
+use crate::cli::values::{positive_secs, require, whole};
 
 /// How many inference requests run at a time, and what happens to the others.
 #[derive(Debug, Args)]
@@ -21,25 +21,17 @@ pub struct AdmissionArgs {
     #[arg(long, value_name = "SECS", value_parser = whole::<u64>,
           default_value_t = AdmissionConfig::default().queue_timeout_secs)]
     queue_timeout_secs: u64,
-    /// Requests let in per second besides those that take the place of a finished one
-    /// [default: none]
-    #[arg(long, value_name = "REQUESTS", value_parser = whole::<u32>)]
-    rate_limit_tokens_per_second: Option<u32>,
 }
 
 impl AdmissionArgs {
     pub fn resolve(self) -> Result<AdmissionConfig, ConfigError> {
         let limit = self.max_concurrent_requests;
         require(limit >= -1, "max_concurrent_requests", limit, "Must be > 0 (-1 disables)")?;
-        if let Some(rate) = self.rate_limit_tokens_per_second {
-            positive("rate_limit_tokens_per_second", rate)?;
-        }
         Ok(AdmissionConfig {
             // 0 is SMG's other spelling of no limit.
             max_concurrent_requests: usize::try_from(limit).ok().filter(|&limit| limit > 0),
             queue_size: self.queue_size,
             queue_timeout_secs: positive_secs("queue_timeout_secs", self.queue_timeout_secs)?,
-            rate_limit_tokens_per_second: self.rate_limit_tokens_per_second,
         })
     }
 }

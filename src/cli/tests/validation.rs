@@ -200,7 +200,6 @@ const REFUSED: &[(&str, &[&str], &str, &str)] = &[
         "-2",
         "Must be > 0 (-1 disables)",
     ),
-    ("rate_limit_tokens_per_second", &["--rate-limit-tokens-per-second=0"], "0", "Must be > 0"),
     ("max_payload_size", &["--max-payload-size", "0"], "0", "Must be > 0"),
     (
         "max_payload_size",

@@ -93,7 +93,7 @@ pub struct HashIndex {
 struct Entry {
     hash: u64,
     namespace: u64,
-    /// Time of use in milliseconds in the upper 48 bits, tenant in the lower 16.
+    /// Time of use in milliseconds in the upper 48 bits, tenant in the lower 16; latest first.
     holders: [u64; MAX_HEAD_HOLDERS],
     chain: u32,
     older: u32,
@@ -261,21 +261,16 @@ impl HashIndex {
         self.entries.remove(id, &mut self.garbage);
     }
 
-    /// Makes `tenant` the latest holder: in its own place, a dead one's, or the stalest one's.
+    /// Makes `tenant` the first holder. The others move back; of more than fit, the last is dropped.
     fn hold(&mut self, id: u32, tenant: Tenant, now_ms: u64) {
-        let holders = self.entries[id].holders;
-        let rank = |holder: u64| match holder {
-            own if own as Tenant == tenant => (0, 0),
-            other if !self.is_live(other, now_ms) => (1, 0),
-            other => (2, other >> TENANT_BITS),
-        };
-        let mut place = 0;
-        for other in 1..MAX_HEAD_HOLDERS {
-            if rank(holders[other]) < rank(holders[place]) {
-                place = other;
-            }
+        let mut holders = [NO_HOLDER; MAX_HEAD_HOLDERS];
+        holders[0] = now_ms << TENANT_BITS | u64::from(tenant);
+        let others = self.entries[id].holders.into_iter();
+        let others = others.filter(|&h| h as Tenant != tenant && self.is_live(h, now_ms));
+        for (place, other) in holders[1..].iter_mut().zip(others) {
+            *place = other;
         }
-        self.entries[id].holders[place] = now_ms << TENANT_BITS | u64::from(tenant);
+        self.entries[id].holders = holders;
     }
 
     /// Whether a holder is registered and was used within the TTL.

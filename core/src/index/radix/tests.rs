@@ -342,15 +342,23 @@ fn a_newer_registration_ends_the_older_one() {
 
 #[test]
 fn more_registrations_than_local_ids() {
-    let mut tree = TextTree::new(Limits::new(1 << 30));
-    for generation in 0..70_000 {
-        let worker = WorkerId { slot: generation % 7, generation };
-        let prompt = format!("{generation:05}");
-        let found = tree.find(None, &prompt, |_| true);
-        tree.record(&found, &prompt, worker, u64::from(generation));
-        assert_eq!(tree.find(None, &prompt, |_| true).holders(), [worker]);
+    let mut t = text(1000);
+    t.record(None, "one", 0);
+    t.record(None, "two", 1);
+    t.tree.remove_worker(worker(0));
+    for generation in 0.. {
+        let worker = WorkerId { slot: 2, generation };
+        if t.tree.tenants.enter(worker).is_none() {
+            break;
+        }
+        t.tree.remove_worker(worker);
     }
-    assert_eq!((tree.units(), tree.tenants()), (35, 7));
+    assert!(t.tree.tenants.is_full());
+    t.record(None, "three", 3);
+    assert_eq!(t.find(None, "three"), (5, vec![3]));
+    assert_eq!((t.tree.units(), t.tree.tenants(), t.tree.entries()), (8, 2, 4));
+    assert_eq!(t.tree.tenants.removed(), 0);
+    t.tree.check();
 }
 
 #[test]
