@@ -23,6 +23,9 @@ const BACKLOG: i32 = 4096;
 /// Between two looks at whether the last requests have ended.
 const DRAIN_POLL: Duration = Duration::from_millis(20);
 
+/// For shards to take what waits in their backlogs once they stop accepting.
+const CLOSE_SETTLE: Duration = Duration::from_millis(200);
+
 /// Why the gateway did not start, or ended with a fault.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
@@ -68,6 +71,7 @@ impl LaunchError {
 /// See [`LaunchError`]; the message says what to do.
 pub fn launch(config: Config, signals: &Signals) -> Result<(), LaunchError> {
     raise_file_limit();
+    refuse_huge_pages();
     let running = Running::start(config, signals.reporter())?;
     running.serve(signals)
 }
@@ -169,6 +173,13 @@ impl Running {
             None => {}
         }
         self.close();
+        // What had connected by then is read first: only then is a count of zero the end.
+        if let Some(signal) = signals.wait(Some(CLOSE_SETTLE))? {
+            return match signal {
+                Signal::Fault => Err(self.fault()),
+                Signal::Stop => Err(LaunchError::SecondSignal),
+            };
+        }
         while self.shared.requests_active() > 0 {
             if Instant::now() >= deadline {
                 let cut = self.shared.requests_active();
@@ -188,14 +199,12 @@ impl Running {
     /// Stops accepting and ends idle connections; requests in flight go on.
     pub fn close(&self) {
         self.shared.enter(Phase::Closing);
-        for listener in &self.listeners {
-            use std::os::fd::AsRawFd;
-            crate::http::transport::shutdown(listener.as_raw_fd());
-        }
         let sender = self.shared.control_sender();
-        for shard in 0..self.shared.shards() {
+        for (shard, listener) in self.listeners.iter().enumerate() {
             if self.shared.mesh.send(sender, shard, Message::Close).is_err() {
+                use std::os::fd::AsRawFd;
                 warn!(target: "smg", shard, "mailbox is full; its idle connections stay open");
+                crate::http::transport::shutdown(listener.as_raw_fd());
             }
         }
     }
@@ -296,6 +305,13 @@ fn raise_file_limit() {
             libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
         }
     }
+}
+
+/// Keeps buffers from being backed by huge pages: one byte received would make 2 MiB resident, and
+/// memory is to follow what was sent.
+fn refuse_huge_pages() {
+    // SAFETY: a plain syscall; a kernel without it keeps its default.
+    unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
 }
 
 /// The signals the main thread waits for; every thread started later inherits the mask.

@@ -36,7 +36,7 @@ fn half_a_request_reaches_no_worker() {
 
 #[test]
 fn a_worker_that_does_not_read_is_let_go_too() {
-    const BODY: usize = 16 << 20;
+    const BODY: usize = 8 << 20;
     let gate = Gate::default();
     let opened = gate.clone();
     let (received, bytes_received) = channel();

@@ -73,7 +73,7 @@ impl Connection {
         let mut first = true;
         loop {
             self.state.idle.set(true);
-            if self.shard.closing() {
+            if self.shard.closing() && !first {
                 return;
             }
             let shared = self.shard.shared.clone();
@@ -87,6 +87,7 @@ impl Connection {
             .await;
             self.state.idle.set(false);
             first = false;
+            self.state.fresh.set(false);
             let next = match read {
                 Ok(head) => self.request(head).await,
                 Err(Stop::Close) => Next::Close,

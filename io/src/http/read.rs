@@ -15,9 +15,9 @@ use crate::http::transport::Writer;
 
 /// How long an idle connection is kept between requests.
 const KEEP_ALIVE: Duration = Duration::from_secs(600);
-/// Bodies up to this size are given their whole buffer at once; larger ones grow as they arrive, so
-/// that memory follows what was sent and not what was announced.
-const RESERVE_AT_ONCE: usize = 1 << 20;
+/// Bodies up to this size are given their whole buffer at once; larger ones begin with so much and
+/// double as they arrive, so that memory follows what was sent and not what was announced.
+const RESERVE_AT_ONCE: usize = 128 << 10;
 
 /// Why no request came out of the connection.
 pub enum Stop {

@@ -1,7 +1,7 @@
 //! Accepting client connections, and the task of each.
 
 use std::net::SocketAddr;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use tracing::{error, warn};
 use super::Shard;
 use crate::http::answer::{self, ErrorAnswer, ErrorCode, Framing};
 use crate::http::connection::Connection;
+use crate::http::transport;
 use crate::runtime::guard;
 
 /// After an accept that failed for want of descriptors or memory.
@@ -25,7 +26,6 @@ pub async fn run(shard: Rc<Shard>, listener: TcpListener) {
     let mut last_warning = None::<std::time::Instant>;
     loop {
         match listener.accept().await {
-            Ok((stream, _)) if shard.closing() => drop(stream),
             Ok((stream, peer)) => {
                 if shard.cells().connections.get() >= per_shard as i64 {
                     shard.cells().connections_refused.inc();
@@ -46,6 +46,29 @@ pub async fn run(shard: Rc<Shard>, listener: TcpListener) {
             }
         }
     }
+}
+
+/// Stops listening. Clients that had connected by then are served: each gets an answer to one request
+/// and is closed after it.
+pub fn stop(shard: &Rc<Shard>) {
+    let Some((listener, nonblocking)) = shard.listener.take() else { return };
+    loop {
+        // SAFETY: the listener is open while its accepting task runs; the new descriptor is owned.
+        let accepted = unsafe {
+            let no_addr = std::ptr::null_mut();
+            match libc::accept4(listener, no_addr, std::ptr::null_mut(), libc::SOCK_CLOEXEC) {
+                -1 => break,
+                fd => std::net::TcpStream::from_raw_fd(fd),
+            }
+        };
+        let Ok(peer) = accepted.peer_addr() else { continue };
+        if accepted.set_nonblocking(nonblocking).is_ok()
+            && let Ok(stream) = TcpStream::from_std(accepted)
+        {
+            drop(monoio::spawn(serve(shard.clone(), stream, peer)));
+        }
+    }
+    transport::shutdown(listener);
 }
 
 async fn serve(shard: Rc<Shard>, stream: TcpStream, peer: SocketAddr) {

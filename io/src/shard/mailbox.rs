@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use monoio::net::UnixStream;
 
-use super::Shard;
+use super::{Shard, accept};
 use crate::http::admission;
 use crate::messages::{Message, RouteReply};
 use crate::runtime::clock;
@@ -101,6 +101,7 @@ fn handle(shard: &Rc<Shard>, message: Message) {
         Message::Permit => {}
         Message::Close => {
             shard.closing.set(true);
+            accept::stop(shard);
             shard.connections.borrow().end_idle();
         }
     }

@@ -9,6 +9,7 @@ mod routing;
 mod start;
 
 use std::cell::{Cell, RefCell};
+use std::os::fd::RawFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,6 +63,8 @@ pub struct Shard {
     pub queue: RefCell<admission::Queue>,
     /// Open client connections.
     pub connections: RefCell<Connections>,
+    /// The listening socket, and whether accepted ones must not block (epoll).
+    listener: Cell<Option<(RawFd, bool)>>,
     closing: Cell<bool>,
 }
 
@@ -85,6 +88,7 @@ impl Shard {
             waiting: RefCell::default(),
             queue: RefCell::default(),
             connections: RefCell::default(),
+            listener: Cell::new(None),
             closing: Cell::new(false),
             shared,
         })
@@ -114,12 +118,14 @@ pub struct ConnectionState {
     fd: std::os::fd::RawFd,
     /// No request is under way.
     pub idle: Cell<bool>,
+    /// It has not had its first request yet, which may be on its way.
+    pub fresh: Cell<bool>,
 }
 
 impl Connections {
     /// Notes a connection; the position to give back to [`Connections::remove`].
     pub fn insert(&mut self, fd: std::os::fd::RawFd) -> (usize, Rc<ConnectionState>) {
-        let state = Rc::new(ConnectionState { fd, idle: Cell::new(true) });
+        let state = Rc::new(ConnectionState { fd, idle: Cell::new(true), fresh: Cell::new(true) });
         let at = match self.free.pop() {
             Some(at) => {
                 self.entries[at] = Some(state.clone());
@@ -139,9 +145,11 @@ impl Connections {
         self.free.push(at);
     }
 
-    /// Ends every connection that has no request under way.
+    /// Ends every connection that has no request under way and has had one before.
     pub fn end_idle(&self) {
-        for state in self.entries.iter().flatten().filter(|state| state.idle.get()) {
+        for state in
+            self.entries.iter().flatten().filter(|state| state.idle.get() && !state.fresh.get())
+        {
             crate::http::transport::shutdown(state.fd);
         }
     }

@@ -2,10 +2,12 @@
 
 use std::io;
 use std::net::TcpListener;
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use monoio::FusionRuntime;
 use smg_core::retry::RetryBudget;
 use tracing::warn;
 
@@ -53,7 +55,8 @@ pub fn start(
         };
         let ring = format!("shard-{}", shard.index);
         shard.shared.report_driver(&ring, report);
-        let outcome = runtime.block_on(guard::catch_panic(run(shard, started)));
+        let nonblocking = matches!(runtime, FusionRuntime::Legacy(_));
+        let outcome = runtime.block_on(guard::catch_panic(run(shard, nonblocking, started)));
         let why = match outcome {
             Ok(Ok(())) => "its tasks ended".to_owned(),
             Ok(Err(error)) => error.to_string(),
@@ -63,10 +66,15 @@ pub fn start(
     })
 }
 
-async fn run(start: ShardStart, started: impl FnOnce(Result<(), DriverError>)) -> io::Result<()> {
+async fn run(
+    start: ShardStart,
+    nonblocking: bool,
+    started: impl FnOnce(Result<(), DriverError>),
+) -> io::Result<()> {
     start.listener.set_nonblocking(true)?;
     let listener = monoio::net::TcpListener::from_std(start.listener)?;
     let shard = Shard::new(start.index, start.shared, start.retry_budget);
+    shard.listener.set(Some((listener.as_raw_fd(), nonblocking)));
     let sweeper = shard.clone();
     drop(monoio::spawn(async move {
         loop {
