@@ -44,7 +44,7 @@ fn a_worker_that_does_not_read_is_let_go_too() {
         opened.wait();
         let _ = received.send(exchange.until_abandoned_after());
     });
-    let gateway = Gateway::before([&worker]).start();
+    let gateway = Gateway::before([&worker]).flags("--policy round_robin").start();
 
     let text = "x".repeat(BODY);
     let body = format!(r#"{{"model":"m","messages":[{{"role":"user","content":"{text}"}}]}}"#);
