@@ -41,6 +41,26 @@ fn requests_in_flight_finish_before_it_stops() {
 }
 
 #[test]
+fn a_request_whose_body_is_on_its_way_is_answered() {
+    let worker = Worker::obliging();
+    let mut gateway = Gateway::before([&worker]).flags("--drain-settle-secs 1").start();
+    let request = chat(&"long ".repeat(1000));
+    let (begun, rest) = request.split_at(request.len() / 2);
+    let mut uploading = Client::connect(&gateway);
+    uploading.send(begun);
+    eventually("the request has begun", || {
+        gateway.metrics().sum_of("smg_http_requests_total", "path=\"/v1/chat/completions\"") == 1.0
+    });
+
+    gateway.signal(libc::SIGTERM);
+    eventually("connections are refused", || Client::connect_to(gateway.addr()).is_err());
+    uploading.send(rest);
+    assert_eq!(uploading.response().status(), 200);
+    assert!(uploading.is_at_end());
+    assert_eq!(gateway.exit_status().code(), Some(0));
+}
+
+#[test]
 fn a_second_signal_ends_it_at_once() {
     for (first, second) in [(libc::SIGTERM, libc::SIGTERM), (libc::SIGINT, libc::SIGTERM)] {
         // The request would hold it for the grace period, which is longer than any test waits.

@@ -64,7 +64,19 @@ impl Client {
     /// # Errors
     /// The connection ended or stalled.
     pub fn get(&mut self, path: &str) -> io::Result<Response> {
-        self.wire.send(format!("GET {path} HTTP/1.1\r\nHost: gateway\r\n\r\n").as_bytes())?;
+        self.without_body("GET", path)
+    }
+
+    /// Asks for a resource to be deleted.
+    ///
+    /// # Errors
+    /// The connection ended or stalled.
+    pub fn delete(&mut self, path: &str) -> io::Result<Response> {
+        self.without_body("DELETE", path)
+    }
+
+    fn without_body(&mut self, method: &str, path: &str) -> io::Result<Response> {
+        self.wire.send(format!("{method} {path} HTTP/1.1\r\nHost: gateway\r\n\r\n").as_bytes())?;
         self.try_response()
     }
 

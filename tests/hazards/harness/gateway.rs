@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::io::{self, BufRead, BufReader, Read};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -18,6 +19,9 @@ const PORTS: u16 = 12_000;
 /// Starts, if another process takes a port between the look and the bind.
 const ATTEMPTS: usize = 5;
 
+/// Said once every thread serves.
+const STARTED: &str = "gateway is listening";
+
 /// How a gateway is started.
 pub struct Launch {
     workers: Vec<String>,
@@ -25,6 +29,7 @@ pub struct Launch {
     flags: Vec<String>,
     environment: Vec<(String, String)>,
     limits: Vec<(libc::__rlimit_resource_t, u64)>,
+    output_is_read: bool,
     /// Ports given by the test instead of free ones: main, metrics.
     ports: Option<(u16, u16)>,
 }
@@ -69,6 +74,12 @@ impl Launch {
         self
     }
 
+    /// Nobody reads what it prints; the pipes hold a page of it.
+    pub fn output_unread(mut self) -> Self {
+        self.output_is_read = false;
+        self
+    }
+
     pub fn ports(mut self, main: u16, metrics: u16) -> Self {
         self.ports = Some((main, metrics));
         self
@@ -84,7 +95,7 @@ impl Launch {
                 exited = gateway.child.try_wait().expect("a child of this process");
                 exited.is_some()
                     || gateway.ready_workers() == Some(self.ready)
-                        && gateway.log().contains("gateway is listening")
+                        && (!self.output_is_read || gateway.log().contains(STARTED))
             });
             match exited {
                 None => return gateway,
@@ -139,8 +150,15 @@ impl Launch {
         }
         let mut child = command.spawn().expect("the program starts");
         let (sender, lines) = channel();
-        collect(child.stdout.take(), sender.clone());
-        collect(child.stderr.take(), sender);
+        if self.output_is_read {
+            collect(child.stdout.take(), sender.clone());
+            collect(child.stderr.take(), sender);
+        } else {
+            let pipe = child.stdout.as_ref().expect("the stream is piped");
+            // SAFETY: a plain system call on a pipe that is open; it shortens the pipe.
+            let size = unsafe { libc::fcntl(pipe.as_raw_fd(), libc::F_SETPIPE_SZ, 4096) };
+            assert!(size > 0, "F_SETPIPE_SZ: {}", io::Error::last_os_error());
+        }
         Gateway { child, port, metrics_port, lines, log: RefCell::default() }
     }
 }
@@ -155,6 +173,7 @@ impl Gateway {
             flags: Vec::new(),
             environment: Vec::new(),
             limits: Vec::new(),
+            output_is_read: true,
             ports: None,
         }
     }

@@ -238,6 +238,11 @@ impl Exchange {
         self.send(&answer);
     }
 
+    /// Whether the gateway took everything so far.
+    pub fn is_open(&self) -> bool {
+        self.open
+    }
+
     /// The head of a stream of events.
     pub fn begin_events(&mut self) {
         let _ = self.body();
