@@ -26,6 +26,12 @@ const DRAIN_POLL: Duration = Duration::from_millis(20);
 /// For shards to take what waits in their backlogs once they stop accepting.
 const CLOSE_SETTLE: Duration = Duration::from_millis(200);
 
+/// How long a port in use is tried again: a process that has ended can hold its sockets for some
+/// 20 ms more, while the kernel takes down its rings.
+const BIND_PATIENCE: Duration = Duration::from_millis(500);
+/// Between two tries.
+const BIND_PAUSE: Duration = Duration::from_millis(10);
+
 /// Why the gateway did not start, or ended with a fault.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
@@ -279,7 +285,16 @@ fn listen(addr: SocketAddr, flag: &'static str, share: bool) -> Result<TcpListen
         socket.listen(BACKLOG)?;
         io::Result::Ok(TcpListener::from(socket))
     };
-    bind().map_err(|error| {
+    let give_up = Instant::now() + BIND_PATIENCE;
+    let bound = loop {
+        match bind() {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < give_up => {
+                std::thread::park_timeout(BIND_PAUSE);
+            }
+            outcome => break outcome,
+        }
+    };
+    bound.map_err(|error| {
         let remedy = match error.kind() {
             io::ErrorKind::AddrInUse => {
                 "; another process has this port: stop it or choose another port"

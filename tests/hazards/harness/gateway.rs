@@ -99,7 +99,9 @@ impl Launch {
             });
             match exited {
                 None => return gateway,
-                Some(_) if gateway.log().contains("another process has this port") => {}
+                Some(_)
+                    if self.ports.is_none()
+                        && gateway.log().contains("another process has this port") => {}
                 Some(status) => panic!("the gateway ended with {status}:\n{}", gateway.log()),
             }
         }
