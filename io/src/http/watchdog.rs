@@ -40,7 +40,9 @@ impl Watchdog {
 
     /// Ready once the deadline has passed.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.registered && clock::now_ms() < self.fires_at_ms {
+        // The timer itself says whether it fired: it wakes once, and the coarse clock may lag behind
+        // it then.
+        if self.registered && !self.sleep.is_elapsed() {
             return Poll::Pending;
         }
         while self.sleep.as_mut().poll(cx).is_ready() {
@@ -64,4 +66,34 @@ impl Watchdog {
 
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use super::*;
+    use crate::config::IoDriver;
+    use crate::runtime::driver;
+
+    #[test]
+    fn no_wake_is_lost_while_the_coarse_clock_lags_behind_the_timer() {
+        let (mut runtime, _) = driver::build(IoDriver::Auto).unwrap();
+        runtime.block_on(async {
+            let waiting: Vec<_> = (0..500u64)
+                .map(|n| {
+                    monoio::spawn(async move {
+                        // Started at many phases of the coarse clock, each alone with its timer.
+                        sleep(Duration::from_micros(137 * n)).await;
+                        let mut watchdog = Watchdog::new(Duration::from_millis(1 + n % 40));
+                        poll_fn(|cx| watchdog.poll(cx)).await;
+                    })
+                })
+                .collect();
+            for task in waiting {
+                let fired = monoio::time::timeout(Duration::from_secs(10), task).await;
+                assert!(fired.is_ok(), "a watchdog slept through its deadline");
+            }
+        });
+    }
 }
