@@ -19,6 +19,9 @@ pub trait Alphabet: sealed::Sealed {
     /// Digest of the first unit of a non-empty `rest`; equal first units have equal keys.
     fn key(&self, rest: &[Self::Item]) -> u32;
 
+    /// Length in items of the first unit if its key says all about it; 0 if the key is only a digest.
+    fn spelled_out(&self, key: u32) -> usize;
+
     /// Length in units.
     fn units(&self, items: &[Self::Item]) -> u64;
 }
@@ -74,6 +77,11 @@ impl Alphabet for Text {
         rest.iter().take(len).fold(0, |key, &byte| key << 8 | u32::from(byte))
     }
 
+    #[inline]
+    fn spelled_out(&self, key: u32) -> usize {
+        (4 - key.leading_zeros() as usize / 8).max(1)
+    }
+
     fn units(&self, items: &[u8]) -> u64 {
         count_chars(items)
     }
@@ -105,6 +113,11 @@ impl Alphabet for Pages {
             (wide as u64 ^ (wide >> 64) as u64).wrapping_add(0x2545_f491_4f6c_dd1d)
         });
         (digest ^ digest >> 32) as u32
+    }
+
+    #[inline]
+    fn spelled_out(&self, _: u32) -> usize {
+        0
     }
 
     fn units(&self, items: &[u32]) -> u64 {
@@ -217,6 +230,7 @@ mod tests {
             let bytes = &key[4 - c.len_utf8()..];
             assert_eq!(std::str::from_utf8(bytes).unwrap(), c.to_string());
             assert!(key[..4 - c.len_utf8()].iter().all(|&byte| byte == 0));
+            assert_eq!(Text.spelled_out(Text.key(text.as_bytes())), c.len_utf8());
         }
     }
 

@@ -24,7 +24,7 @@ pub(super) struct Buckets {
     len: u32,
 }
 
-const CHUNK_BITS: u32 = 10;
+const CHUNK_BITS: u32 = 14;
 const CHUNK: u32 = 1 << CHUNK_BITS;
 /// Buckets a table never shrinks below; a power of two.
 const MIN_BUCKETS: u32 = 16;
@@ -206,18 +206,18 @@ mod tests {
     #[test]
     fn every_record_is_found_while_the_table_grows_and_shrinks() {
         let mut rng = Rng::new(1);
-        let mut records = Records((0..5000).map(|_| (rng.next_u64() as u32, NIL)).collect());
+        let mut records = Records((0..20_000).map(|_| (rng.next_u64() as u32, NIL)).collect());
         let (mut buckets, mut garbage) = (Buckets::default(), Garbage::default());
-        for id in 0..5000 {
+        for id in 0..20_000 {
             buckets.insert(&mut records, id);
             assert!(contains(&buckets, &records, id / 2));
         }
-        assert_eq!(buckets.buckets, 10_000);
-        assert!((0..5000).all(|id| contains(&buckets, &records, id)));
-        for id in 0..4990 {
+        assert_eq!(buckets.buckets, 40_000);
+        assert!((0..20_000).all(|id| contains(&buckets, &records, id)));
+        for id in 0..19_990 {
             buckets.remove(&mut records, id, &mut garbage);
             assert!(!contains(&buckets, &records, id));
-            assert!(contains(&buckets, &records, 4990 + id % 10));
+            assert!(contains(&buckets, &records, 19_990 + id % 10));
         }
         assert_eq!((buckets.len(), buckets.buckets), (10, 40));
         assert_eq!(buckets.chunks.len(), 1);

@@ -7,7 +7,9 @@ use super::prefetch::prefetch;
 /// Content of all edges of one tree.
 #[derive(Debug)]
 pub(super) struct Slab<T> {
-    segments: Vec<Segment<T>>,
+    /// Content of the segments, apart from `states`, so that a look-up touches little.
+    segments: Vec<Vec<T>>,
+    states: Vec<State>,
     /// Positions in `segments` without memory.
     vacant: Vec<u32>,
     /// The segment appended to; [`NO_SEGMENT`] before the first.
@@ -20,9 +22,8 @@ pub(super) struct Slab<T> {
 /// Where an edge's content starts: segment in the high half, offset in the low half.
 pub(super) type Position = u64;
 
-#[derive(Debug)]
-struct Segment<T> {
-    items: Vec<T>,
+#[derive(Debug, Clone, Copy, Default)]
+struct State {
     live: usize,
     /// Being emptied: nothing is left here when the compaction pass ends.
     retiring: bool,
@@ -45,6 +46,7 @@ impl<T: Copy + Send + 'static> Slab<T> {
     pub fn new(segment_bytes: usize) -> Self {
         Self {
             segments: Vec::new(),
+            states: Vec::new(),
             vacant: Vec::new(),
             current: NO_SEGMENT,
             segment_items: segment_bytes / size_of::<T>(),
@@ -56,13 +58,13 @@ impl<T: Copy + Send + 'static> Slab<T> {
     /// Stores `content` contiguously.
     pub fn append(&mut self, content: &[T]) -> Position {
         let room =
-            self.segments.get(self.current).map_or(0, |s| s.items.capacity() - s.items.len());
+            self.segments.get(self.current).map_or(0, |items| items.capacity() - items.len());
         let index =
             if content.len() <= room { self.current } else { self.open_segment(content.len()) };
         let segment = &mut self.segments[index];
-        let offset = segment.items.len();
-        segment.items.extend_from_slice(content);
-        segment.live += content.len();
+        let offset = segment.len();
+        segment.extend_from_slice(content);
+        self.states[index].live += content.len();
         self.live_items += content.len() as u64;
         self.filled_items += content.len() as u64;
         (index as u64) << 32 | offset as u64
@@ -72,7 +74,7 @@ impl<T: Copy + Send + 'static> Slab<T> {
     #[inline]
     pub fn get(&self, at: Position, len: u32) -> &[T] {
         let offset = at as u32 as usize;
-        &self.segments[(at >> 32) as usize].items[offset..offset + len as usize]
+        &self.segments[(at >> 32) as usize][offset..offset + len as usize]
     }
 
     /// Starts loading the first [`PREFETCH_BYTES`] at `at`, which has `len` items; the hardware
@@ -87,18 +89,19 @@ impl<T: Copy + Send + 'static> Slab<T> {
     /// Gives up the `len` items at `at`.
     pub fn release(&mut self, at: Position, len: u32, garbage: &mut Garbage) {
         let index = (at >> 32) as usize;
-        let segment = &mut self.segments[index];
-        segment.live -= len as usize;
+        let state = &mut self.states[index];
+        state.live -= len as usize;
         self.live_items -= u64::from(len);
-        if segment.live > 0 {
+        if state.live > 0 {
             return;
         }
-        self.filled_items -= segment.items.len() as u64;
-        segment.retiring = false;
+        state.retiring = false;
+        let segment = &mut self.segments[index];
+        self.filled_items -= segment.len() as u64;
         if index == self.current {
-            segment.items.clear();
+            segment.clear();
         } else {
-            garbage.push(std::mem::take(&mut segment.items));
+            garbage.push(std::mem::take(segment));
             self.vacant.push(index as u32);
         }
     }
@@ -107,11 +110,11 @@ impl<T: Copy + Send + 'static> Slab<T> {
     pub fn relocate(&mut self, at: Position, len: u32, garbage: &mut Garbage) -> Position {
         let offset = at as u32 as usize;
         let source = (at >> 32) as usize;
-        debug_assert!(self.segments[source].retiring && source != self.current);
+        debug_assert!(self.states[source].retiring && source != self.current);
         // Taken out for the copy, because source and target are in one vector.
-        let items = std::mem::take(&mut self.segments[source].items);
+        let items = std::mem::take(&mut self.segments[source]);
         let moved = self.append(&items[offset..offset + len as usize]);
-        self.segments[source].items = items;
+        self.segments[source] = items;
         self.release(at, len, garbage);
         moved
     }
@@ -119,33 +122,32 @@ impl<T: Copy + Send + 'static> Slab<T> {
     /// Whether the content at `at` is to be moved.
     #[inline]
     pub fn is_retiring(&self, at: Position) -> bool {
-        self.segments[(at >> 32) as usize].retiring
+        self.states[(at >> 32) as usize].retiring
     }
 
     /// Whether dead content is worth a compaction pass.
     pub fn is_fragmented(&self) -> bool {
         let dead = self.filled_items - self.live_items;
-        dead > self.filled_items / DEAD_SHARE && dead > (SEGMENT_BYTES / size_of::<T>()) as u64
+        dead > self.filled_items / DEAD_SHARE && dead > self.segment_items as u64
     }
 
     /// Chooses the segments with the largest dead share for one compaction pass. False if none is
     /// worth it.
     pub fn retire(&mut self) -> bool {
         let mut candidates: Vec<_> = (0..self.segments.len())
-            .filter(|&index| index != self.current && self.segments[index].is_sparse())
+            .filter(|&index| index != self.current && self.is_sparse(index))
             .collect();
         candidates.sort_unstable_by_key(|&index| {
-            let segment = &self.segments[index];
-            ((segment.live as u64) << 20) / segment.items.len() as u64
+            ((self.states[index].live as u64) << 20) / self.segments[index].len() as u64
         });
         let mut moved = self.live_items / MOVED_SHARE;
         for (rank, &index) in candidates.iter().enumerate() {
-            let segment = &mut self.segments[index];
-            let live = segment.live as u64;
+            let state = &mut self.states[index];
+            let live = state.live as u64;
             if rank > 0 && live > moved {
                 break;
             }
-            segment.retiring = true;
+            state.retiring = true;
             moved = moved.saturating_sub(live);
         }
         !candidates.is_empty()
@@ -153,7 +155,7 @@ impl<T: Copy + Send + 'static> Slab<T> {
 
     /// Ends a compaction pass.
     pub fn stop_retiring(&mut self) {
-        self.segments.iter_mut().for_each(|segment| segment.retiring = false);
+        self.states.iter_mut().for_each(|state| state.retiring = false);
     }
 
     /// (items of live edges, items in segments); the difference is dead space.
@@ -170,7 +172,7 @@ impl<T: Copy + Send + 'static> Slab<T> {
         let alone = len > full / 8;
         let capacity =
             if alone { len } else { (self.filled_items as usize / 4).clamp(first, full).max(len) };
-        let segment = Segment { items: Vec::with_capacity(capacity), live: 0, retiring: false };
+        let segment = Vec::with_capacity(capacity);
         let index = match self.vacant.pop() {
             Some(index) => {
                 self.segments[index as usize] = segment;
@@ -178,6 +180,7 @@ impl<T: Copy + Send + 'static> Slab<T> {
             }
             None => {
                 self.segments.push(segment);
+                self.states.push(State::default());
                 self.segments.len() - 1
             }
         };
@@ -190,16 +193,15 @@ impl<T: Copy + Send + 'static> Slab<T> {
 
     fn leave_current(&mut self) {
         if let Some(segment) = self.segments.get_mut(self.current)
-            && segment.live == 0
+            && segment.is_empty()
         {
-            segment.items = Vec::new();
+            *segment = Vec::new();
             self.vacant.push(self.current as u32);
         }
     }
-}
 
-impl<T> Segment<T> {
-    fn is_sparse(&self) -> bool {
-        self.items.len() - self.live > self.items.len() / DEAD_SHARE as usize
+    fn is_sparse(&self, index: usize) -> bool {
+        let filled = self.segments[index].len();
+        filled - self.states[index].live > filled / DEAD_SHARE as usize
     }
 }

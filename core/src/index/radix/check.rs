@@ -86,6 +86,7 @@ impl<A: Alphabet> RadixTree<A> {
             let own = children.iter().filter(|&&child| child == node.child).count();
             assert_eq!(own, usize::from(node.child != NIL));
             assert_eq!(children.len() - own, node.tabled as usize);
+            assert!(node.child == NIL || node.tabled == 0);
             assert!(!children.is_empty() || !node.is_root() || id == ROOT);
             tabled += node.tabled as usize;
             for child in children {

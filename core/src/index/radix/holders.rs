@@ -1,7 +1,6 @@
 //! Who holds a node: one entry inside the node, further ones in a chain, and beyond a few in a crowd
-//! with packed touches and a small index.
+//! ([`super::crowd`]).
 
-use super::super::Garbage;
 use super::super::alphabet::Alphabet;
 use super::super::arena::{NIL, Vacancy};
 use super::super::tenants::{NO_TENANT, Tenant};
@@ -28,7 +27,7 @@ const CROWD: u32 = 1 << 31;
 const OFF_LIST: u32 = NIL - 1;
 
 /// Extras a node keeps in a chain; one more makes them a crowd.
-const MAX_CHAIN: usize = 6;
+const MAX_CHAIN: usize = 3;
 
 /// One worker's hold on one node.
 #[derive(Debug, Clone, Copy)]
@@ -49,7 +48,7 @@ pub(super) struct Entry {
 pub(super) struct Extra {
     entry: Entry,
     node: u32,
-    /// Next of the chain, or position in the crowd.
+    /// Next of the chain.
     next: u32,
 }
 
@@ -64,26 +63,6 @@ pub(super) struct TenantState {
     pub oldest: Handle,
     pub newest: Handle,
 }
-
-/// Extras of the nodes that have many.
-#[derive(Debug, Default)]
-pub(super) struct Crowds {
-    table: Vec<Crowd>,
-    free: Vec<u32>,
-}
-
-#[derive(Debug, Default)]
-struct Crowd {
-    /// Stamps of the members, packed for the scan that picks the youngest.
-    stamps: Vec<Stamp>,
-    /// The members' extras, in the same order.
-    ids: Vec<u32>,
-    /// Open addressing: tenant to position in the two lists above.
-    index: Vec<u16>,
-}
-
-/// A free place of a crowd's index. Positions are smaller, as there are fewer tenants.
-const FREE: u16 = u16::MAX;
 
 impl Entry {
     /// No holder.
@@ -168,8 +147,7 @@ impl<A: Alphabet> RadixTree<A> {
             return None;
         }
         if at & CROWD != 0 {
-            let crowd = &self.crowds.table[(at ^ CROWD) as usize];
-            return crowd.position(tenant).map(|position| crowd.ids[position] | EXTRA);
+            return self.crowds.get(at ^ CROWD).extra(tenant).map(|id| id | EXTRA);
         }
         while at != NIL {
             let extra = &self.extras[at];
@@ -193,7 +171,7 @@ impl<A: Alphabet> RadixTree<A> {
             return;
         }
         if at & CROWD != 0 {
-            for &stamp in &self.crowds.table[(at ^ CROWD) as usize].stamps {
+            for &stamp in self.crowds.get(at ^ CROWD).stamps() {
                 if !visit(stamp) {
                     return;
                 }
@@ -222,7 +200,7 @@ impl<A: Alphabet> RadixTree<A> {
         let first = node.extra;
         let id = self.extras.insert(Extra { entry, node: node_id, next: first });
         if first != NIL && first & CROWD != 0 {
-            self.join_crowd((first ^ CROWD) as usize, id);
+            self.crowds.get_mut(first ^ CROWD).join(entry.stamp, id);
         } else {
             self.nodes[node_id].extra = id;
             if self.chain_len(id) > MAX_CHAIN {
@@ -276,9 +254,8 @@ impl<A: Alphabet> RadixTree<A> {
             self.add_holder(upper, Entry::new(own.stamp, 1));
         }
         if at != NIL && at & CROWD != 0 {
-            let number = (at ^ CROWD) as usize;
-            for position in 0..self.crowds.table[number].stamps.len() {
-                let stamp = self.crowds.table[number].stamps[position];
+            let stamps = self.crowds.get(at ^ CROWD).stamps().to_vec();
+            for stamp in stamps {
                 self.add_holder(upper, Entry::new(stamp, 1));
             }
             return;
@@ -306,7 +283,10 @@ impl<A: Alphabet> RadixTree<A> {
         let id = handle ^ EXTRA;
         let first = self.nodes[node_id].extra;
         if first & CROWD != 0 {
-            self.leave_crowd(node_id, id);
+            if !self.crowds.get_mut(first ^ CROWD).leave(tenant) {
+                self.crowds.close(first ^ CROWD, &mut self.garbage);
+                self.nodes[node_id].extra = NIL;
+            }
         } else {
             self.leave_chain(node_id, id);
         }
@@ -324,10 +304,9 @@ impl<A: Alphabet> RadixTree<A> {
         }
         let extra = &mut self.extras[handle ^ EXTRA];
         extra.entry.stamp = stamp;
-        let (node, position) = (extra.node, extra.next);
-        let first = self.nodes[node].extra;
+        let first = self.nodes[extra.node].extra;
         if first & CROWD != 0 {
-            self.crowds.table[(first ^ CROWD) as usize].stamps[position as usize] = stamp;
+            self.crowds.get_mut(first ^ CROWD).restamp(stamp);
         }
     }
 
@@ -411,130 +390,15 @@ impl<A: Alphabet> RadixTree<A> {
         self.extras[at].next = next;
     }
 
+    /// Makes a node's chain a crowd.
     fn form_crowd(&mut self, node_id: u32) {
         let number = self.crowds.open();
         let mut at = self.nodes[node_id].extra;
-        self.nodes[node_id].extra = number as u32 | CROWD;
+        self.nodes[node_id].extra = number | CROWD;
         while at != NIL {
-            let next = self.extras[at].next;
-            self.join_crowd(number, at);
+            let Extra { entry, next, .. } = self.extras[at];
+            self.crowds.get_mut(number).join(entry.stamp, at);
             at = next;
         }
     }
-
-    fn join_crowd(&mut self, number: usize, id: u32) {
-        let extra = &mut self.extras[id];
-        extra.next = self.crowds.table[number].push(extra.entry.stamp, id);
-    }
-
-    fn leave_crowd(&mut self, node_id: u32, id: u32) {
-        let number = (self.nodes[node_id].extra ^ CROWD) as usize;
-        let position = self.extras[id].next as usize;
-        let crowd = &mut self.crowds.table[number];
-        if let Some(moved) = crowd.remove(position) {
-            self.extras[moved].next = position as u32;
-        }
-        if crowd.ids.is_empty() {
-            self.nodes[node_id].extra = NIL;
-            self.crowds.close(number, &mut self.garbage);
-        }
-    }
-}
-
-impl Crowds {
-    fn open(&mut self) -> usize {
-        match self.free.pop() {
-            Some(number) => number as usize,
-            None => {
-                self.table.push(Crowd::default());
-                self.table.len() - 1
-            }
-        }
-    }
-
-    fn close(&mut self, number: usize, garbage: &mut Garbage) {
-        let Crowd { stamps, ids, index } = std::mem::take(&mut self.table[number]);
-        garbage.push((stamps, ids, index));
-        self.free.push(number as u32);
-    }
-}
-
-impl Crowd {
-    /// Position of a tenant's stamp.
-    fn position(&self, tenant: Tenant) -> Option<usize> {
-        match self.index[self.slot(tenant)] {
-            FREE => None,
-            position => Some(position.into()),
-        }
-    }
-
-    /// Adds a member and returns its position.
-    fn push(&mut self, stamp: Stamp, id: u32) -> u32 {
-        let position = self.ids.len();
-        self.stamps.push(stamp);
-        self.ids.push(id);
-        if 2 * self.ids.len() > self.index.len() {
-            self.index = vec![FREE; (4 * self.ids.len()).next_power_of_two()];
-            for position in 0..position {
-                self.enter(position);
-            }
-        }
-        self.enter(position);
-        position as u32
-    }
-
-    /// Removes the member at `position`; returns the extra of the member that moved there.
-    fn remove(&mut self, position: usize) -> Option<u32> {
-        let last = self.ids.len() - 1;
-        self.leave(tenant_of(self.stamps[position]));
-        if position != last {
-            let slot = self.slot(tenant_of(self.stamps[last]));
-            self.index[slot] = position as u16;
-        }
-        self.stamps.swap_remove(position);
-        self.ids.swap_remove(position);
-        self.ids.get(position).copied()
-    }
-
-    fn enter(&mut self, position: usize) {
-        let slot = self.slot(tenant_of(self.stamps[position]));
-        self.index[slot] = position as u16;
-    }
-
-    /// The index slot of a tenant, or the free one where it would go. Ends, because at most half of
-    /// the index is in use.
-    fn slot(&self, tenant: Tenant) -> usize {
-        let mask = self.index.len() - 1;
-        let mut slot = home(tenant) & mask;
-        while self.index[slot] != FREE
-            && tenant_of(self.stamps[usize::from(self.index[slot])]) != tenant
-        {
-            slot = (slot + 1) & mask;
-        }
-        slot
-    }
-
-    /// Frees a tenant's index slot and closes the gap (Knuth, TAOCP 6.4, algorithm R).
-    fn leave(&mut self, tenant: Tenant) {
-        let mask = self.index.len() - 1;
-        let mut gap = self.slot(tenant);
-        let mut slot = gap;
-        loop {
-            slot = (slot + 1) & mask;
-            if self.index[slot] == FREE {
-                break;
-            }
-            let home = home(tenant_of(self.stamps[usize::from(self.index[slot])])) & mask;
-            if (slot.wrapping_sub(home) & mask) >= (slot.wrapping_sub(gap) & mask) {
-                self.index[gap] = self.index[slot];
-                gap = slot;
-            }
-        }
-        self.index[gap] = FREE;
-    }
-}
-
-/// Preferred slot of a tenant in an index of any power of two.
-fn home(tenant: Tenant) -> usize {
-    (u32::from(tenant).wrapping_mul(0x9e37_79b1) >> 12) as usize
 }

@@ -1,11 +1,12 @@
 //! The radix tree: which workers were sent which prompts.
 //!
 //! A node is one edge of content and the workers that hold it. Whoever holds a node holds its
-//! ancestors. Children are found through the node's own first child or, when it has several, through
-//! one hash table for the whole tree, so fan-out costs nothing. Neither depth nor size is ever
+//! ancestors. A node knows its only child; where there are several, they are found through one hash
+//! table for the whole tree, so fan-out costs nothing. Neither depth nor size is ever
 //! walked: a lookup follows one path, eviction pops lists ordered by touch ([`evict`]).
 
 mod compact;
+mod crowd;
 mod evict;
 mod find;
 mod holders;
@@ -29,8 +30,9 @@ use super::tenants::Tenants;
 use super::{Garbage, Limits};
 use crate::fleet::WorkerId;
 use compact::Compaction;
+use crowd::Crowds;
 use evict::OldestFirst;
-use holders::{Crowds, Extra, TenantState};
+use holders::{Extra, TenantState};
 use node::{Node, ROOT};
 
 pub use find::{Found, MAX_HOLDERS};
@@ -41,7 +43,7 @@ pub struct RadixTree<A: Alphabet> {
     alphabet: A,
     limits: Limits,
     nodes: Arena<Node>,
-    /// All nodes that are not the first child of their parent, by parent and first unit.
+    /// All nodes with siblings, by parent and first unit.
     table: Buckets,
     extras: Arena<Extra>,
     crowds: Crowds,

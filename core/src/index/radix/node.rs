@@ -29,9 +29,9 @@ pub(super) struct Node {
     pub key: u32,
     /// Next in the chain of the table, if the node is in the table.
     pub chain: u32,
-    /// One child that is not in the table.
+    /// The child, if there has been only one; it is not in the table.
     pub child: u32,
-    /// Number of children in the table.
+    /// Number of children in the table, otherwise.
     pub tabled: u32,
     /// Further holders: none, a chain of extras, or a crowd.
     pub extra: u32,
@@ -138,35 +138,27 @@ impl<A: Alphabet> RadixTree<A> {
         parent_id: u32,
         rest: &[A::Item],
     ) -> Option<(u32, usize)> {
-        let only = parent.tabled == 0;
-        if only {
-            if parent.child == NIL {
-                return None;
+        let share = |id: u32| {
+            let child = &self.nodes[id];
+            // An edge of one unit is its key; its content would be a cache miss for a character.
+            if child.len as usize == self.alphabet.spelled_out(child.key) {
+                let is_equal = child.key == self.alphabet.key(rest);
+                return is_equal.then_some((id, child.len as usize));
             }
-            let child = &self.nodes[parent.child];
             self.look_ahead(child);
             let common = self.alphabet.common(self.edge(child), rest);
-            return (common > 0).then_some((parent.child, common));
-        }
-        let key = self.alphabet.key(rest);
-        let shares = |id: u32, node: &Node| {
-            if node.key != key {
-                return None;
-            }
-            self.look_ahead(node);
-            let common = self.alphabet.common(self.edge(node), rest);
             (common > 0).then_some((id, common))
         };
-        if parent.child != NIL
-            && let Some(found) = shares(parent.child, &self.nodes[parent.child])
-        {
-            return Some(found);
+        if parent.tabled == 0 {
+            return if parent.child == NIL { None } else { share(parent.child) };
         }
+        let key = self.alphabet.key(rest);
         let mut at = self.table.first(child_hash(parent_id, key));
         while at != NIL {
             let node = &self.nodes[at];
             if node.parent == parent_id
-                && let Some(found) = shares(at, node)
+                && node.key == key
+                && let Some(found) = share(at)
             {
                 return Some(found);
             }
@@ -198,11 +190,18 @@ impl<A: Alphabet> RadixTree<A> {
     pub(super) fn link_child(&mut self, id: u32) {
         let parent_id = self.nodes[id].parent;
         let parent = &mut self.nodes[parent_id];
-        if parent.child == NIL {
-            parent.child = id;
-        } else {
-            parent.tabled += 1;
-            self.table.insert(&mut self.nodes, id);
+        let first = std::mem::replace(&mut parent.child, NIL);
+        match (first, parent.tabled) {
+            (NIL, 0) => parent.child = id,
+            (NIL, _) => {
+                parent.tabled += 1;
+                self.table.insert(&mut self.nodes, id);
+            }
+            _ => {
+                parent.tabled = 2;
+                self.table.insert(&mut self.nodes, first);
+                self.table.insert(&mut self.nodes, id);
+            }
         }
     }
 
