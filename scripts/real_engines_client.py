@@ -72,13 +72,12 @@ def cached_tokens(usage, timings):
 class Chat:
     """Chat requests with greedy decoding through one base URL (the gateway, or an engine itself)."""
 
-    def __init__(self, base_url, model, api_key):
+    def __init__(self, base_url, model, api_key, max_retries):
         self.model = model
-        # No silent second attempts: a failure is a finding.
         self.client = openai.OpenAI(
             base_url=base_url.rstrip("/") + "/v1",
             api_key=api_key,
-            max_retries=0,
+            max_retries=max_retries,
             timeout=REQUEST_TIMEOUT_SECS,
         )
 
@@ -301,6 +300,14 @@ def check_metrics(checks, url, matches_at_least):
             values[name] = float(value)
     active = {name: value for name, value in values.items() if name.startswith("smg_worker_requests_active{")}
     checks.check(bool(active) and not any(active.values()), "metrics: nothing is left in flight", list(active.values()))
+    alone = values.get("smg_owner_overloaded_total")
+    if alone is not None:
+        advice = "a shard got no CPU for 250 ms or more: try again when the machine is less busy"
+        checks.check(
+            not alone,
+            "metrics: no decision was made without the model's owner",
+            f"{int(alone)} were; {advice}" if alone else "",
+        )
     prefix = "smg_cache_aware_policy_branch_total{branch="
     branches = {n.removeprefix(prefix).strip('"}'): int(v) for n, v in values.items() if n.startswith(prefix)}
     checks.check(
@@ -348,11 +355,13 @@ def main():
     workers = [url.rstrip("/") for url in args.workers]
     if not wait_until_ready(checks, args.gateway.rstrip("/"), workers, args.ready_timeout_secs):
         return 1
-    gateway = Chat(args.gateway, args.model, args.api_key)
+    # No silent second attempts at the gateway: a failure is a finding. An engine asked directly may
+    # close an idle connection just as it is used again.
+    gateway = Chat(args.gateway, args.model, args.api_key, max_retries=0)
     models = [model.id for model in gateway.client.models.list()]
     gateway.model = args.model or models[0]
     checks.check(gateway.model in models, "models: the gateway lists the engines' model", models)
-    engines = {url: Chat(url, gateway.model, args.api_key) for url in workers}
+    engines = {url: Chat(url, gateway.model, args.api_key, max_retries=2) for url in workers}
     nonce = f"{random.SystemRandom().getrandbits(64):x}"
 
     # First, while the workers' loads are even: new conversations then spread evenly.
@@ -370,5 +379,6 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except (openai.OpenAIError, OSError, ValueError) as error:
-        print(f"FAIL {type(error).__name__}: {error}")
+        request = getattr(error, "request", None)
+        print(f"FAIL {type(error).__name__}: {error} {request.url if request else ''}")
         sys.exit(1)
