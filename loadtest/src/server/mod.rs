@@ -141,7 +141,24 @@ fn join(thread: Option<JoinHandle<io::Result<()>>>) -> io::Result<()> {
     }
 }
 
+/// How long a port may still be held by engines that ended just before: the kernel closes the
+/// descriptors of a ring after its process is gone.
+const BIND_PATIENCE: Duration = Duration::from_secs(2);
+const BIND_PAUSE: Duration = Duration::from_millis(20);
+
 fn bind(options: &FleetOptions) -> io::Result<Vec<StdListener>> {
+    let give_up = std::time::Instant::now() + BIND_PATIENCE;
+    let bind_one = |port: u16| loop {
+        match StdListener::bind((options.host.as_str(), port)) {
+            Err(error)
+                if error.kind() == io::ErrorKind::AddrInUse
+                    && std::time::Instant::now() < give_up =>
+            {
+                std::thread::park_timeout(BIND_PAUSE);
+            }
+            outcome => break outcome,
+        }
+    };
     let port = |index: usize| match options.base_port {
         0 => Ok(0),
         base => u16::try_from(usize::from(base) + index)
@@ -150,7 +167,7 @@ fn bind(options: &FleetOptions) -> io::Result<Vec<StdListener>> {
     (0..options.count)
         .map(|index| {
             let port = port(index)?;
-            StdListener::bind((options.host.as_str(), port)).map_err(|error| {
+            bind_one(port).map_err(|error| {
                 io::Error::new(
                     error.kind(),
                     format!("cannot listen on {}:{port}: {error}", options.host),
