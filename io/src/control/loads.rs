@@ -26,8 +26,10 @@ use crate::shared::Shared;
 
 /// For one worker's report.
 const POLL_TIMEOUT: Duration = Duration::from_secs(5);
-/// Between two publications: an epoch copies 64 bytes per worker, so arrivals are taken together.
+/// Between two publications, and so much more per worker: an epoch copies 64 bytes per worker, so
+/// arrivals are taken together, and copying stays a small share of what asking costs.
 const PUBLISH_PAUSE: Duration = Duration::from_millis(4);
+const PUBLISH_PAUSE_PER_WORKER: Duration = Duration::from_micros(5);
 /// What is asked first.
 const LOADS_PATH: &str = "/v1/loads?include=core,disagg,queues,memory";
 
@@ -78,7 +80,8 @@ pub async fn publish<R: Runtime>(
     while changed.recv().await.is_ok() {
         let loads = reports.borrow_mut().table.publish();
         shared.loads.store(Arc::new(loads));
-        runtime.sleep(PUBLISH_PAUSE).await;
+        let workers = shared.fleet.load().total as u32;
+        runtime.sleep(PUBLISH_PAUSE + workers * PUBLISH_PAUSE_PER_WORKER).await;
     }
 }
 
