@@ -14,6 +14,7 @@ mod client_leaves_mid_stream;
 mod client_reads_slowly;
 mod counts_drift;
 mod descriptors_exhausted;
+mod everything_at_once;
 mod locked_memory_short;
 mod log_reader_stalls;
 mod models_mixed_up;
