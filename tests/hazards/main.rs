@@ -18,6 +18,7 @@ mod locked_memory_short;
 mod log_reader_stalls;
 mod models_mixed_up;
 mod pooled_connection_goes_stale;
+mod request_cannot_be_read;
 mod restarted_at_once;
 mod start_up_impossible;
 mod stopped_while_serving;

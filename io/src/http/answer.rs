@@ -14,7 +14,6 @@ pub enum ErrorCode {
     ExpectationFailed,
     UnsupportedEncoding,
     NotImplemented,
-    VersionNotSupported,
     Unauthorized,
     UnknownUrl,
     MethodNotAllowed,
@@ -36,7 +35,7 @@ pub enum ErrorCode {
 
 impl ErrorCode {
     /// Every code, in the order of the tables.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 26] = [
         Self::BadRequest,
         Self::JsonParseError,
         Self::MissingModel,
@@ -46,7 +45,6 @@ impl ErrorCode {
         Self::ExpectationFailed,
         Self::UnsupportedEncoding,
         Self::NotImplemented,
-        Self::VersionNotSupported,
         Self::Unauthorized,
         Self::UnknownUrl,
         Self::MethodNotAllowed,
@@ -80,7 +78,6 @@ impl ErrorCode {
             Self::ExpectationFailed => (417, "expectation_failed", CLIENT),
             Self::UnsupportedEncoding => (415, "unsupported_content_encoding", CLIENT),
             Self::NotImplemented => (501, "not_implemented", CLIENT),
-            Self::VersionNotSupported => (505, "http_version_not_supported", CLIENT),
             Self::Unauthorized => (401, "invalid_api_key", "authentication_error"),
             Self::UnknownUrl => (404, "unknown_url", CLIENT),
             Self::MethodNotAllowed => (405, "method_not_allowed", CLIENT),
