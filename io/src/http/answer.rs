@@ -24,9 +24,12 @@ pub enum ErrorCode {
     UpstreamReset,
     UpstreamProtocol,
     UpstreamTimeout,
+    WorkerRequest,
     WorkerNotFound,
     WorkerAlreadyExists,
+    WorkerBeingRemoved,
     WorkerLimit,
+    ControlBusy,
     ConnectionLimit,
     AdmissionQueueFull,
     AdmissionQueueTimeout,
@@ -35,7 +38,7 @@ pub enum ErrorCode {
 
 impl ErrorCode {
     /// Every code, in the order of the tables.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 29] = [
         Self::BadRequest,
         Self::JsonParseError,
         Self::MissingModel,
@@ -55,9 +58,12 @@ impl ErrorCode {
         Self::UpstreamReset,
         Self::UpstreamProtocol,
         Self::UpstreamTimeout,
+        Self::WorkerRequest,
         Self::WorkerNotFound,
         Self::WorkerAlreadyExists,
+        Self::WorkerBeingRemoved,
         Self::WorkerLimit,
+        Self::ControlBusy,
         Self::ConnectionLimit,
         Self::AdmissionQueueFull,
         Self::AdmissionQueueTimeout,
@@ -88,9 +94,13 @@ impl ErrorCode {
             Self::UpstreamReset => (502, "upstream_connection_closed", SERVER),
             Self::UpstreamProtocol => (502, "upstream_protocol_error", SERVER),
             Self::UpstreamTimeout => (504, "upstream_timeout", SERVER),
+            // The admin routes' codes are in capitals, as their clients know them.
+            Self::WorkerRequest => (400, "BAD_REQUEST", CLIENT),
             Self::WorkerNotFound => (404, "WORKER_NOT_FOUND", CLIENT),
             Self::WorkerAlreadyExists => (409, "WORKER_ALREADY_EXISTS", CLIENT),
-            Self::WorkerLimit => (503, "worker_limit_reached", SERVER),
+            Self::WorkerBeingRemoved => (409, "WORKER_BEING_REMOVED", CLIENT),
+            Self::WorkerLimit => (503, "WORKER_LIMIT_REACHED", SERVER),
+            Self::ControlBusy => (503, "INTERNAL_SERVER_ERROR", SERVER),
             Self::ConnectionLimit => (503, "connection_limit_reached", SERVER),
             Self::AdmissionQueueFull => (429, "admission_queue_full", "rate_limit_error"),
             Self::AdmissionQueueTimeout => (503, "admission_queue_timeout", SERVER),
