@@ -2,6 +2,7 @@
 
 pub mod clock;
 pub mod cpus;
+pub mod descriptors;
 pub mod driver;
 pub mod guard;
 pub mod mailbox;

@@ -29,7 +29,7 @@ use crate::runtime::clock;
 use crate::shared::Shared;
 
 pub use routing::{Step, Waiting};
-pub use start::{ShardStart, start};
+pub use start::{ShardStart, StartError, start};
 
 /// State of one shard. Only its thread has it.
 pub struct Shard {
