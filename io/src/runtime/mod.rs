@@ -6,3 +6,4 @@ pub mod descriptors;
 pub mod driver;
 pub mod guard;
 pub mod mailbox;
+pub mod slice;
