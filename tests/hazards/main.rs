@@ -18,6 +18,7 @@ mod descriptors_exhausted;
 mod locked_memory_short;
 mod log_reader_stalls;
 mod models_mixed_up;
+mod policy_does_less_than_its_name;
 mod pooled_connection_goes_stale;
 mod request_cannot_be_read;
 mod restarted_at_once;

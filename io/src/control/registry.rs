@@ -219,6 +219,11 @@ impl Registry {
         let entry = &mut self.models[model.0 as usize];
         entry.members.push(id);
         entry.policy.join(id, &spec.url);
+        if entry.policy.kind == PolicyKind::Passthrough && entry.members.len() == 2 {
+            warn!(target: "smg::workers", model = %entry.name,
+                "policy passthrough sends every request to the first ready worker, and this model \
+                 has more than one; choose another --policy to use them all");
+        }
         record.id.set(Some(id));
         self.dirty = true;
         id
@@ -371,6 +376,10 @@ impl Registry {
                 "no policy has the name in the worker's label; its model takes --policy");
             default
         });
+        if kind == PolicyKind::Bucket {
+            warn!(target: "smg::workers", model = %entry.name,
+                "policy bucket is for prefill workers; it chooses among these at random");
+        }
         entry.policy = ModelPolicy::new(kind);
     }
 
