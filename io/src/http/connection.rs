@@ -19,6 +19,7 @@ use crate::http::request::Request;
 use crate::http::request_id;
 use crate::http::route::{Route, method_index};
 use crate::http::transport::{Writer, split};
+use crate::runtime::clock;
 use crate::shard::{ConnectionState, Shard};
 
 /// A client that takes nothing of a short answer for this long is given up.
@@ -86,6 +87,7 @@ impl Connection {
             )
             .await;
             self.state.idle.set(false);
+            self.state.busy_since_ms.set(clock::now_ms());
             first = false;
             self.state.fresh.set(false);
             let next = match read {

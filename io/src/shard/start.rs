@@ -35,6 +35,9 @@ pub struct ShardStart {
     pub retry_budget: RetryBudget,
 }
 
+/// Of those, one in so many is also one at the ages of requests.
+const SWEEPS_PER_AGES: u64 = 5;
+
 /// Why a shard did not start.
 #[derive(Debug)]
 pub enum StartError {
@@ -98,9 +101,12 @@ fn set_up(start: ShardStart, nonblocking: bool) -> io::Result<(Rc<Shard>, Bell)>
     shard.listener.set(Some((listener.as_raw_fd(), nonblocking)));
     let sweeper = shard.clone();
     drop(monoio::spawn(async move {
-        loop {
+        for sweeps in 1u64.. {
             monoio::time::sleep(POOL_SWEEP).await;
             sweeper.pools.borrow_mut().sweep();
+            if sweeps % SWEEPS_PER_AGES == 0 {
+                sweeper.count_ages();
+            }
         }
     }));
     let acceptor = shard.clone();
