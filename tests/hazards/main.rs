@@ -14,6 +14,7 @@ mod client_leaves_during_upload;
 mod client_leaves_mid_stream;
 mod client_reads_slowly;
 mod counts_drift;
+mod dashboard_goes_blind;
 mod descriptors_exhausted;
 mod locked_memory_short;
 mod log_reader_stalls;

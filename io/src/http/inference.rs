@@ -17,6 +17,7 @@ use crate::http::answer::{ErrorAnswer, ErrorCode};
 use crate::http::client::Interrupt;
 use crate::http::connection::{Connection, Next};
 use crate::http::exchange::{Answer, Credentials, ExchangeError, dispatch};
+use crate::http::meter::Meter;
 use crate::http::relay::{Ending, Relay};
 use crate::http::request::Request;
 use crate::messages::Taken;
@@ -251,6 +252,10 @@ impl Flight<'_> {
             shard.cells().model_duration(ModelLabel::of(model), self.endpoint, seconds);
         }
         let close = connection.closes(self.request);
+        let (events, asked) = (answer.head.event_stream, self.request.started);
+        let meter = self.model.filter(|_| matches!(status, 200..300)).map(|model| {
+            Meter::new(shard.clone(), ModelLabel::of(model), self.endpoint, asked, events)
+        });
         let relay = Relay {
             shard: &shard,
             client: &mut connection.client,
@@ -258,6 +263,7 @@ impl Flight<'_> {
             request: self.request,
             worker,
             close,
+            meter,
         };
         let (ending, bytes) = relay.run(answer, in_flight).await;
         if ending == Ending::WorkerDied {
