@@ -1,10 +1,11 @@
 //! Log lines on standard output, as text or JSON, without blocking the thread that logs.
 //!
 //! Lines go through a bounded queue to one writing thread. When the reader of standard output is
-//! too slow, lines are dropped and counted rather than a request delayed.
+//! too slow, lines are dropped and counted rather than a request delayed. On a busy machine the
+//! writing thread runs before others: what was logged about a request can be read once it is answered.
 
 use std::fmt;
-use std::io::{BufWriter, IsTerminal, stdout};
+use std::io::{self, BufWriter, IsTerminal, Stdout, Write, stdout};
 
 use smg_io::config::{LogConfig, LogLevel};
 use tracing::{Event, Subscriber};
@@ -48,7 +49,8 @@ impl Logging {
 /// `RUST_LOG` is not a list of directives.
 pub fn init(config: &LogConfig) -> Result<Logging, ConfigError> {
     let filter = filter(config)?;
-    let out = BufWriter::with_capacity(WRITE_BUFFER_BYTES, stdout());
+    let out = Prompt { out: stdout(), begun: false };
+    let out = BufWriter::with_capacity(WRITE_BUFFER_BYTES, out);
     let (writer, guard) = NonBlockingBuilder::default()
         .lossy(true)
         .buffered_lines_limit(MAX_WAITING_LINES)
@@ -60,6 +62,26 @@ pub fn init(config: &LogConfig) -> Result<Logging, ConfigError> {
     let _ =
         tracing::subscriber::set_global_default(subscriber(filter, config.json, colours, writer));
     Ok(Logging { dropped, _flush_on_drop: guard })
+}
+
+/// Standard output, written by a thread that is scheduled soon after it is woken.
+struct Prompt {
+    out: Stdout,
+    begun: bool,
+}
+
+impl Write for Prompt {
+    fn write(&mut self, lines: &[u8]) -> io::Result<usize> {
+        if !std::mem::replace(&mut self.begun, true) {
+            // Where it is refused, lines come when they come.
+            let _ = smg_io::runtime::slice::take_short_ones();
+        }
+        self.out.write(lines)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
 }
 
 fn filter(config: &LogConfig) -> Result<EnvFilter, ConfigError> {

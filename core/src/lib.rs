@@ -12,3 +12,4 @@ pub mod policy;
 pub mod prompt;
 pub mod retry;
 pub mod rng;
+pub mod usage;

@@ -14,8 +14,9 @@ use crate::config::Config;
 use crate::control::{self, COMMAND_QUEUE, ControlSockets};
 use crate::messages::Message;
 use crate::runtime::cpus::{self, CpuError, CpuPlan};
+use crate::runtime::descriptors;
 use crate::runtime::driver::DriverError;
-use crate::shard::{self, ShardStart};
+use crate::shard::{self, ShardStart, StartError};
 use crate::shared::{Phase, Shared};
 
 /// Connections the kernel holds for a listener until they are accepted.
@@ -54,7 +55,7 @@ pub enum LaunchError {
     #[error(transparent)]
     Driver(#[from] DriverError),
     /// A thread, eventfd or signal mask that could not be had.
-    #[error("start-up failed: {0}")]
+    #[error("start-up failed: {0}{remedy}", remedy = descriptors::remedy(.0))]
     Io(#[from] io::Error),
     /// A thread that must not end has ended.
     #[error("{0}")]
@@ -62,6 +63,15 @@ pub enum LaunchError {
     /// A second signal during shutdown.
     #[error("stopped by a second signal before the requests in flight had finished")]
     SecondSignal,
+}
+
+impl From<StartError> for LaunchError {
+    fn from(error: StartError) -> Self {
+        match error {
+            StartError::Driver(error) => Self::Driver(error),
+            StartError::Io(error) => Self::Io(error),
+        }
+    }
 }
 
 impl LaunchError {
@@ -76,7 +86,7 @@ impl LaunchError {
 /// # Errors
 /// See [`LaunchError`]; the message says what to do.
 pub fn launch(config: Config, signals: &Signals) -> Result<(), LaunchError> {
-    raise_file_limit();
+    descriptors::raise_limit();
     refuse_huge_pages();
     let running = Running::start(config, signals.reporter())?;
     running.serve(signals)
@@ -150,6 +160,7 @@ impl Running {
             .map(|listener| listener.try_clone().map(std::os::fd::OwnedFd::from))
             .collect::<io::Result<Vec<_>>>()?;
         start_shards(&shared, listeners, &data, |index| ended(format!("shard {index}")))?;
+        shared.enter(Phase::Running);
         log_drivers(&shared);
         let version = env!("CARGO_PKG_VERSION");
         info!(target: "smg", %addr, shards, ?data, version, "gateway is listening");
@@ -265,6 +276,7 @@ fn start_shards<E: FnOnce(&str) + Send + 'static>(
             ended(index),
         )?;
     }
+    drop(started);
     for _ in data {
         match outcomes.recv() {
             Ok(outcome) => outcome?,
@@ -303,23 +315,10 @@ fn listen(addr: SocketAddr, flag: &'static str, share: bool) -> Result<TcpListen
                 "; ports below 1024 need the capability CAP_NET_BIND_SERVICE: choose a higher one"
             }
             io::ErrorKind::AddrNotAvailable => "; this machine does not have that address",
-            _ => "",
+            _ => descriptors::remedy(&error),
         };
         LaunchError::Listen { addr, flag, error, remedy }
     })
-}
-
-/// Raises the soft open-file limit to the hard one: every stream takes two descriptors.
-fn raise_file_limit() {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the struct lives through both calls.
-    unsafe {
-        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 && limit.rlim_cur < limit.rlim_max
-        {
-            limit.rlim_cur = limit.rlim_max;
-            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
-        }
-    }
 }
 
 /// Keeps buffers from being backed by huge pages: one byte received would make 2 MiB resident, and

@@ -52,12 +52,14 @@ pub struct Shared {
 /// Where the process is between start and exit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
+    /// Not every shard serves yet; readiness answers 503.
+    Starting = 0,
     /// Serving.
-    Running = 0,
+    Running = 1,
     /// Readiness answers 503; everything else as before.
-    Settling = 1,
+    Settling = 2,
     /// No new connections; requests in flight finish.
-    Closing = 2,
+    Closing = 3,
 }
 
 impl Shared {
@@ -80,7 +82,7 @@ impl Shared {
             drivers: ArcSwap::default(),
             round_robin: RoundRobin::default(),
             active_keys: ActiveKeys::default(),
-            phase: AtomicU8::new(0),
+            phase: AtomicU8::new(Phase::Starting as u8),
         })
     }
 
@@ -97,8 +99,9 @@ impl Shared {
     /// Where the process is.
     pub fn phase(&self) -> Phase {
         match self.phase.load(Ordering::Acquire) {
-            0 => Phase::Running,
-            1 => Phase::Settling,
+            0 => Phase::Starting,
+            1 => Phase::Running,
+            2 => Phase::Settling,
             _ => Phase::Closing,
         }
     }

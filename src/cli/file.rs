@@ -58,9 +58,15 @@ pub fn arguments_of(
     for (key, value) in &table {
         let arg = find(command, key).map_err(|unknown| match unknown {
             Unknown::NotBuilt(error) => error,
-            Unknown::Nearest(nearest) => {
-                problem(format!("unknown key '{key}'; did you mean '{nearest}'?"))
+            Unknown::Key(_) if value.is_table() => {
+                problem(format!("section '{key}' is unknown; every key stands at the top level"))
             }
+            Unknown::Key(Some(meant)) => {
+                problem(format!("unknown key '{key}'; did you mean '{meant}'?"))
+            }
+            Unknown::Key(None) => problem(format!(
+                "unknown key '{key}'; keys are the flags of smg launch --help with underscores"
+            )),
         })?;
         let id = arg.get_id().as_str();
         if let Some((other, _)) = seen.iter().find(|(_, seen)| *seen == id) {
@@ -98,14 +104,15 @@ fn syntax_problem(text: &str, error: &toml::de::Error) -> String {
 
 enum Unknown {
     NotBuilt(ConfigError),
-    Nearest(String),
+    /// With the key that was probably meant.
+    Key(Option<String>),
 }
 
 fn find<'a>(command: &'a Command, key: &str) -> Result<&'a Arg, Unknown> {
     not_built::check_flag(&format!("--{}", key.replace('_', "-"))).map_err(Unknown::NotBuilt)?;
     settings(command)
         .find(|arg| keys(arg).any(|known| known == key))
-        .ok_or_else(|| Unknown::Nearest(nearest(command, key)))
+        .ok_or_else(|| Unknown::Key(meant(command, key)))
 }
 
 /// The arguments of `command` that a file can set.
@@ -121,13 +128,20 @@ fn keys(arg: &Arg) -> impl Iterator<Item = String> {
     arg.get_long().into_iter().chain(aliases).map(|name| name.replace('-', "_"))
 }
 
-/// A key that begins with `key`, else the one that takes the fewest edits.
-fn nearest(command: &Command, key: &str) -> String {
-    settings(command)
+/// The key that was probably meant by `key`: the only one that begins so, else the one that takes the
+/// fewest edits, if they are at most a third of its length. An unrelated word is near to nothing.
+fn meant(command: &Command, key: &str) -> Option<String> {
+    let key = key.to_ascii_lowercase().replace('-', "_");
+    let known: Vec<String> = settings(command)
         .flat_map(keys)
         .filter(|known| not_built::instead_of(&format!("--{}", known.replace('_', "-"))).is_none())
-        .min_by_key(|known| (!known.starts_with(key), edit_distance(key, known)))
-        .unwrap_or_default()
+        .collect();
+    let mut longer = known.iter().filter(|known| key.len() > 2 && known.starts_with(&key));
+    if let (Some(only), None) = (longer.next(), longer.next()) {
+        return Some(only.clone());
+    }
+    let edits = |known: &&String| edit_distance(&key, known);
+    known.iter().min_by_key(edits).filter(|known| edits(known) * 3 <= key.len().max(6)).cloned()
 }
 
 /// Levenshtein distance over the bytes of the known key `b` and the first 64 of `a`.

@@ -62,11 +62,15 @@ impl FromStr for CpuList {
             if first > last {
                 return Err(format!("The range {first}-{last} runs backwards"));
             }
-            cpus.extend(first..=last);
-            // Bounds the list whatever the number of ranges.
-            cpus.sort_unstable();
-            cpus.dedup();
+            for cpu in first..=last {
+                // Also bounds the list, whatever the number of ranges.
+                if cpus.contains(&cpu) {
+                    return Err(format!("CPU {cpu} is named twice"));
+                }
+                cpus.push(cpu);
+            }
         }
+        cpus.sort_unstable();
         Ok(Self(cpus))
     }
 }

@@ -7,18 +7,22 @@
 mod harness;
 
 mod affinity_lost_across_shards;
+mod asked_before_it_serves;
 mod body_altered_on_the_way;
 mod client_leaves_before_first_byte;
 mod client_leaves_during_upload;
 mod client_leaves_mid_stream;
 mod client_reads_slowly;
 mod counts_drift;
+mod dashboard_goes_blind;
 mod descriptors_exhausted;
 mod everything_at_once;
 mod locked_memory_short;
 mod log_reader_stalls;
 mod models_mixed_up;
+mod policy_does_less_than_its_name;
 mod pooled_connection_goes_stale;
+mod request_cannot_be_read;
 mod restarted_at_once;
 mod start_up_impossible;
 mod stopped_while_serving;

@@ -45,6 +45,19 @@ fn a_cpu_that_is_not_there_is_named() {
 }
 
 #[test]
+fn a_cpu_or_worker_that_is_named_twice_is_refused() {
+    for (flag, named) in [
+        ("--data-cpus 0,0", "CPU 0"),
+        ("--control-cpus 0,0-1", "CPU 0"),
+        ("--worker-urls http://A:80/ http://a", "http://a"),
+    ] {
+        let Refusal { code, output } = Gateway::before([]).flags(flag).refused();
+        assert_eq!(code, Some(2), "{output}");
+        assert!(output.contains(named) && output.contains("named twice"), "{output}");
+    }
+}
+
+#[test]
 fn a_driver_that_was_insisted_on_is_not_replaced() {
     let Refusal { code, output } = Gateway::before([])
         .environment("MONOIO_FORCE_LEGACY_DRIVER", "1")

@@ -89,8 +89,8 @@ impl RequestError {
     pub fn status(self) -> u16 {
         match self {
             Self::HeadTooLong | Self::TooManyHeaders => 431,
-            Self::UnsupportedVersion => 505,
-            Self::Connect | Self::UnsupportedTransferCoding => 501,
+            // Well-formed and with a known end, only not undone here (RFC 9112 §6.1).
+            Self::UnsupportedTransferCoding => 501,
             Self::Expectation => 417,
             _ => 400,
         }
@@ -102,7 +102,7 @@ impl RequestError {
             Self::RequestLine => "malformed request line",
             Self::UnsupportedVersion => "HTTP version is not supported; use HTTP/1.1",
             Self::Target => "malformed request target",
-            Self::Connect => "CONNECT is not supported",
+            Self::Connect => "CONNECT is not supported; send the request itself",
             Self::HeaderName => "malformed header name",
             Self::HeaderValue => "malformed header value",
             Self::BareLineFeed => "line ends must be CRLF",

@@ -18,12 +18,15 @@ pub fn answer(shared: &Shared, path: &[u8]) -> Option<(u16, &'static str, Vec<u8
 
 fn readiness(shared: &Shared) -> (u16, &'static str, Vec<u8>) {
     let fleet = shared.fleet.load();
-    let (status, mut body) = if shared.phase() != Phase::Running {
-        (503, json!({"status": "not ready", "reason": "draining"}))
-    } else if fleet.ready == 0 {
-        (503, json!({"status": "not ready", "reason": "insufficient healthy workers"}))
-    } else {
-        (200, json!({"status": "ready"}))
+    let reason = match shared.phase() {
+        Phase::Starting => Some("starting"),
+        Phase::Running if fleet.ready == 0 => Some("insufficient healthy workers"),
+        Phase::Running => None,
+        Phase::Settling | Phase::Closing => Some("draining"),
+    };
+    let (status, mut body) = match reason {
+        Some(reason) => (503, json!({"status": "not ready", "reason": reason})),
+        None => (200, json!({"status": "ready"})),
     };
     body["healthy_workers"] = fleet.ready.into();
     body["total_workers"] = fleet.total.into();
@@ -39,4 +42,35 @@ fn models(shared: &Shared) -> (u16, &'static str, Vec<u8>) {
         })
         .collect();
     (200, JSON, json!({"object": "list", "data": data}).to_string().into_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::Value;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::fleet::Fleet;
+
+    #[test]
+    fn readiness_waits_for_the_last_shard_and_ends_with_the_first_signal() {
+        let (commands, _receiver) = async_channel::bounded(1);
+        let shared = Shared::new(Config::default(), 2, commands).unwrap();
+        let asked = || {
+            let (status, _, body) = answer(&shared, b"/readiness").unwrap();
+            let body: Value = serde_json::from_slice(&body).unwrap();
+            (status, body["reason"].as_str().map(str::to_owned))
+        };
+        let because = |reason: &str| (503, Some(reason.to_owned()));
+        shared.fleet.store(Arc::new(Fleet { ready: 1, total: 1, ..Fleet::default() }));
+        assert_eq!(asked(), because("starting"));
+        shared.enter(Phase::Running);
+        assert_eq!(asked(), (200, None));
+        shared.fleet.store(Arc::default());
+        assert_eq!(asked(), because("insufficient healthy workers"));
+        shared.enter(Phase::Settling);
+        assert_eq!(asked(), because("draining"));
+    }
 }

@@ -1,5 +1,7 @@
 //! `/workers`: what is registered, and changes to it.
 
+use std::time::Duration;
+
 use serde_json::{Map, Value, json};
 use smg_core::http1::Method;
 
@@ -7,6 +9,7 @@ use super::{JSON, spec};
 use crate::control::registry::AddError;
 use crate::control::{Command, Update, UpdateError};
 use crate::fleet::{Worker, WorkerSpec, WorkerState};
+use crate::http::answer::ErrorCode;
 use crate::http::connection::{Connection, Next};
 use crate::http::request::Request;
 use crate::shared::Shared;
@@ -41,7 +44,7 @@ pub async fn list(connection: &mut Connection, request: &Request) -> Next {
 pub async fn add(connection: &mut Connection, request: &Request) -> Next {
     let spec = match spec::whole(request.body()) {
         Ok(spec) => spec,
-        Err(error) => return problem(connection, request, 400, "BAD_REQUEST", &error).await,
+        Err(error) => return problem(connection, request, ErrorCode::WorkerRequest, &error).await,
     };
     let url = spec.url.to_string();
     let (reply, answer) = async_channel::bounded(1);
@@ -52,11 +55,17 @@ pub async fn add(connection: &mut Connection, request: &Request) -> Next {
             let error = format!(
                 "worker {url} is registered already; use PUT or PATCH /workers/{{id}} to change it"
             );
-            return problem(connection, request, 409, "WORKER_ALREADY_EXISTS", &error).await;
+            return problem(connection, request, ErrorCode::WorkerAlreadyExists, &error).await;
+        }
+        Some(Err(AddError::Leaving(leaves_in))) => {
+            let error = format!(
+                "worker {url} is being removed; POST it again once GET /workers no longer lists it"
+            );
+            return leaving(connection, request, &error, leaves_in).await;
         }
         Some(Err(AddError::Full)) => {
             let error = "the gateway has as many workers as it can hold; remove some first";
-            return problem(connection, request, 503, "WORKER_LIMIT_REACHED", error).await;
+            return problem(connection, request, ErrorCode::WorkerLimit, error).await;
         }
         None => return unavailable(connection, request).await,
     };
@@ -77,16 +86,16 @@ pub async fn one(connection: &mut Connection, request: &Request) -> Next {
     let uuid = String::from_utf8_lossy(&request.path()[b"/workers/".len()..]).into_owned();
     if !is_uuid(&uuid) {
         let error = "the worker id must be a UUID, as GET /workers lists them";
-        return problem(connection, request, 400, "BAD_REQUEST", error).await;
+        return problem(connection, request, ErrorCode::WorkerRequest, error).await;
     }
     match request.head.method {
         Method::Put => match spec::whole(request.body()) {
             Ok(spec) => update(connection, request, uuid, Update::Replace(spec)).await,
-            Err(error) => problem(connection, request, 400, "BAD_REQUEST", &error).await,
+            Err(error) => problem(connection, request, ErrorCode::WorkerRequest, &error).await,
         },
         Method::Patch => match spec::patch(request.body()) {
             Ok(patch) => update(connection, request, uuid, patch).await,
-            Err(error) => problem(connection, request, 400, "BAD_REQUEST", &error).await,
+            Err(error) => problem(connection, request, ErrorCode::WorkerRequest, &error).await,
         },
         Method::Delete => remove(connection, request, uuid).await,
         _ => show(connection, request, uuid).await,
@@ -131,7 +140,12 @@ async fn update(
         Some(Err(UpdateError::NotFound)) => not_found(connection, request).await,
         Some(Err(UpdateError::OtherUrl)) => {
             let error = "a worker's url cannot be changed; DELETE it and POST the new one";
-            problem(connection, request, 400, "BAD_REQUEST", error).await
+            problem(connection, request, ErrorCode::WorkerRequest, error).await
+        }
+        Some(Err(UpdateError::Leaving(leaves_in))) => {
+            let error = "this worker is being removed and cannot be changed; POST it anew once GET \
+                         /workers no longer lists it";
+            leaving(connection, request, error, leaves_in).await
         }
         None => unavailable(connection, request).await,
     }
@@ -175,23 +189,38 @@ async fn ask<T>(
 async fn problem(
     connection: &mut Connection,
     request: &Request,
-    status: u16,
-    code: &str,
+    code: ErrorCode,
     error: &str,
 ) -> Next {
-    let body = json!({"error": error, "code": code}).to_string();
-    let extra = [("x-smg-error-code", code.as_bytes())];
-    connection.reply(request, status, JSON, &extra, body.as_bytes()).await
+    connection.fail_with(request, code, JSON, &[], &problem_body(code, error)).await
+}
+
+/// What a worker that is being removed, and gone after `leaves_in`, answers to.
+async fn leaving(
+    connection: &mut Connection,
+    request: &Request,
+    error: &str,
+    leaves_in: Duration,
+) -> Next {
+    let code = ErrorCode::WorkerBeingRemoved;
+    // Rounded up: at that time it has gone.
+    let secs = (leaves_in.as_secs() + 1).to_string();
+    let extra = [("retry-after", secs.as_bytes())];
+    connection.fail_with(request, code, JSON, &extra, &problem_body(code, error)).await
+}
+
+fn problem_body(code: ErrorCode, error: &str) -> Vec<u8> {
+    json!({"error": error, "code": code.code()}).to_string().into_bytes()
 }
 
 async fn not_found(connection: &mut Connection, request: &Request) -> Next {
     let error = "no worker has this id; GET /workers lists them";
-    problem(connection, request, 404, "WORKER_NOT_FOUND", error).await
+    problem(connection, request, ErrorCode::WorkerNotFound, error).await
 }
 
 async fn unavailable(connection: &mut Connection, request: &Request) -> Next {
     let error = "the control core is busy; retry";
-    problem(connection, request, 503, "INTERNAL_SERVER_ERROR", error).await
+    problem(connection, request, ErrorCode::ControlBusy, error).await
 }
 
 fn info(shared: &Shared, worker: &Worker) -> Value {

@@ -1,6 +1,7 @@
 //! The URL of a worker: its name everywhere, and where to connect.
 
 use std::fmt;
+use std::net::Ipv6Addr;
 use std::str::FromStr;
 
 /// Longest worker URL in bytes.
@@ -8,8 +9,10 @@ const MAX_URL_BYTES: usize = 2048;
 
 /// A checked `http` URL of one worker.
 ///
-/// The text is kept as given except for trailing slashes and letter case of scheme and host, so that
-/// one endpoint has one name. It is the worker's identity in metrics, logs and the admin routes.
+/// The text is kept as given except for trailing slashes, the letter case of the host, zeros an IPv6
+/// address can do without, and the port if it is 80, so that one endpoint has one name. It is the
+/// worker's identity in metrics, logs and the admin routes. Names are not looked up: `localhost` and
+/// `127.0.0.1` are two workers.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WorkerUrl {
     text: String,
@@ -21,6 +24,7 @@ pub struct WorkerUrl {
 }
 
 const SCHEME: &str = "http://";
+const DEFAULT_PORT: u16 = 80;
 
 impl WorkerUrl {
     /// The normal form, for example `http://10.0.0.7:8000/engine`.
@@ -28,7 +32,7 @@ impl WorkerUrl {
         &self.text
     }
 
-    /// Host and port as they go into the `Host` header; the port only if it was given.
+    /// Host and port as they go into the `Host` header; the port only if it is not 80.
     pub fn authority(&self) -> &str {
         &self.text[SCHEME.len()..self.authority_end]
     }
@@ -141,14 +145,14 @@ impl FromStr for WorkerUrl {
             return Err(WorkerUrlError::UserInfo);
         }
         let (host, port) = split_authority(authority)?;
-        check_host(host)?;
+        let host = normal_host(host)?;
         let port_number = match port {
-            None => 80,
+            None => DEFAULT_PORT,
             Some(digits) => parse_port(digits)?,
         };
-        let mut text = format!("{SCHEME}{}", host.to_ascii_lowercase());
+        let mut text = format!("{SCHEME}{host}");
         let host_end = text.len();
-        if port.is_some() {
+        if port_number != DEFAULT_PORT {
             text.push_str(&format!(":{port_number}"));
         }
         let authority_end = text.len();
@@ -190,20 +194,18 @@ fn split_authority(authority: &str) -> Result<(&str, Option<&str>), WorkerUrlErr
     }
 }
 
-fn check_host(host: &str) -> Result<(), WorkerUrlError> {
+/// The one spelling of a host that is sound.
+fn normal_host(host: &str) -> Result<String, WorkerUrlError> {
     if host.is_empty() {
         return Err(WorkerUrlError::NoHost);
     }
-    let sound = match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
-        Some(literal) => literal.parse::<std::net::Ipv6Addr>().is_ok(),
-        None => {
-            host.len() <= 253
-                && host
-                    .bytes()
-                    .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_'))
-        }
-    };
-    if sound { Ok(()) } else { Err(WorkerUrlError::BadHost) }
+    if let Some(literal) = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
+        let address: Ipv6Addr = literal.parse().map_err(|_| WorkerUrlError::BadHost)?;
+        return Ok(format!("[{address}]"));
+    }
+    let sound = host.len() <= 253
+        && host.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_'));
+    if sound { Ok(host.to_ascii_lowercase()) } else { Err(WorkerUrlError::BadHost) }
 }
 
 fn parse_port(digits: &str) -> Result<u16, WorkerUrlError> {
@@ -248,7 +250,12 @@ mod tests {
     fn one_endpoint_has_one_name() {
         assert_eq!(url("http://GPU1:8000/"), url("http://gpu1:8000"));
         assert_eq!(url("http://gpu1:08000//"), url("http://gpu1:8000"));
+        for same in ["http://gpu1", "http://gpu1/", "http://GPU1:80", "http://gpu1:080/"] {
+            assert_eq!((url(same).as_str(), url(same).port()), ("http://gpu1", 80), "{same}");
+        }
+        assert_eq!(url("http://[0:0:0:0:0:0:0:1]:80"), url("http://[::1]"));
         assert_ne!(url("http://gpu1:8000/A"), url("http://gpu1:8000/a"));
+        assert_ne!(url("http://localhost:8000"), url("http://127.0.0.1:8000"));
     }
 
     #[test]

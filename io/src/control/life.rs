@@ -43,8 +43,8 @@ pub struct Life<R> {
     pub loads: Rc<RefCell<LoadReports>>,
     /// The worker.
     pub record: Rc<Record>,
-    /// Wakes this task.
-    pub signals: async_channel::Receiver<Signal>,
+    /// Wakes this task to what [`Record::next_signal`] says.
+    pub bell: async_channel::Receiver<()>,
 }
 
 enum Woken {
@@ -69,7 +69,7 @@ impl<R: Runtime> Life<R> {
         self.watch_load(id);
         info!(target: "smg::workers", worker = %self.url(), model = %model, "worker registered");
         self.probe_until_removed(id, addr).await;
-        self.drain(id).await;
+        self.drain().await;
         self.registry.borrow_mut().remove(&self.record);
         info!(target: "smg::workers", worker = %self.url(), "worker removed");
     }
@@ -98,7 +98,11 @@ impl<R: Runtime> Life<R> {
         let interval = Duration::from_secs(startup.worker_check_interval_secs);
         loop {
             match self.probe().await {
-                Ok(addr) => return Some((addr, self.learn(addr).await)),
+                Ok(addr) => {
+                    let model = self.learn(addr).await;
+                    // It may have been removed while it was asked.
+                    return self.record.leaves_in().is_none().then_some((addr, model));
+                }
                 Err(reason) => {
                     if self.record.last_error.replace(reason.clone()) != reason {
                         info!(target: "smg::workers", worker = %self.url(), %reason,
@@ -130,7 +134,11 @@ impl<R: Runtime> Life<R> {
             if !health.enabled {
                 continue;
             }
-            match self.probe().await {
+            let probed = self.probe().await;
+            if self.record.leaves_in().is_some() {
+                return;
+            }
+            match probed {
                 Ok(now_at) => {
                     (successes, failures) = (successes + 1, 0);
                     if now_at != addr {
@@ -166,27 +174,26 @@ impl<R: Runtime> Life<R> {
     }
 
     /// Lets dispatches already under way go out before the worker leaves the fleet.
-    async fn drain(&self, id: WorkerId) {
-        {
-            let mut registry = self.registry.borrow_mut();
-            registry.set_state(id, WorkerState::Draining);
-            registry.publish();
-        }
-        let settle = Duration::from_secs(self.shared.config.shutdown.drain_settle_secs);
-        self.runtime.sleep(settle).await;
+    async fn drain(&self) {
+        self.runtime.sleep(self.record.leaves_in().unwrap_or_default()).await;
     }
 
     async fn sleep(&self, duration: Duration) -> Woken {
         let signal = async {
             loop {
-                match self.signals.recv().await {
-                    Ok(Signal::Probe) => return Woken::Probe,
-                    Ok(Signal::Changed) => {
-                        let mut registry = self.registry.borrow_mut();
-                        registry.apply_spec(&self.record);
-                        registry.publish();
+                while let Some(signal) = self.record.next_signal() {
+                    match signal {
+                        Signal::Remove => return Woken::Remove,
+                        Signal::Probe => return Woken::Probe,
+                        Signal::Changed => {
+                            let mut registry = self.registry.borrow_mut();
+                            registry.apply_spec(&self.record);
+                            registry.publish();
+                        }
                     }
-                    Ok(Signal::Remove) | Err(_) => return Woken::Remove,
+                }
+                if self.bell.recv().await.is_err() {
+                    return Woken::Remove;
                 }
             }
         };

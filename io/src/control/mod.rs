@@ -16,6 +16,7 @@ mod start;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use smg_core::fleet::WorkerId;
 
@@ -24,7 +25,7 @@ use crate::fleet::WorkerSpec;
 use crate::shared::Shared;
 use life::Life;
 use loads::LoadReports;
-use registry::{AddError, Registry, Signal};
+use registry::{AddError, Registry};
 use resolver::Resolver;
 use seam::{Class, Runtime};
 
@@ -70,6 +71,8 @@ pub enum UpdateError {
     NotFound,
     /// A replacement names another URL.
     OtherUrl,
+    /// It is being removed, and gone after this time.
+    Leaving(Duration),
 }
 
 /// State of the control core, shared by its tasks.
@@ -100,8 +103,8 @@ impl Control {
 
     /// Starts the life of a worker.
     fn add<R: Runtime>(&self, runtime: R, spec: WorkerSpec) -> Result<Arc<str>, AddError> {
-        let (signal, signals) = async_channel::bounded(4);
-        let record = self.registry.borrow_mut().add(spec, signal)?;
+        let (ring, bell) = async_channel::bounded(1);
+        let record = self.registry.borrow_mut().add(spec, ring)?;
         let uuid = record.uuid.clone();
         let life = Life {
             runtime,
@@ -111,7 +114,7 @@ impl Control {
             probes: self.probes.clone(),
             loads: self.loads.clone(),
             record,
-            signals,
+            bell,
         };
         runtime.spawn(Class::Loads, life.run());
         Ok(uuid)
@@ -120,6 +123,9 @@ impl Control {
     fn update(&self, uuid: &str, update: Update) -> Result<(), UpdateError> {
         let registry = self.registry.borrow();
         let record = registry.record(uuid).ok_or(UpdateError::NotFound)?;
+        if let Some(leaves_in) = record.leaves_in() {
+            return Err(UpdateError::Leaving(leaves_in));
+        }
         let present = record.spec.borrow().clone();
         let next = match update {
             Update::Replace(spec) if spec.url != present.url => {
@@ -138,10 +144,17 @@ impl Control {
                 spec
             }
         };
-        record.spec.replace(Arc::new(next));
-        // A full queue holds a signal already; its task reads the spec anew whatever woke it.
-        let _ = record.signal.try_send(Signal::Changed);
+        record.change(next);
         Ok(())
+    }
+
+    /// Begins the removal of a worker; false when the id is unknown.
+    fn remove(&self, uuid: &str) -> bool {
+        let mut registry = self.registry.borrow_mut();
+        let Some(record) = registry.record(uuid).cloned() else { return false };
+        let settle = Duration::from_secs(self.shared.config.shutdown.drain_settle_secs);
+        registry.begin_removal(&record, settle);
+        true
     }
 
     /// Serves commands until the process ends.
@@ -159,13 +172,7 @@ impl Control {
                     let _ = reply.try_send(self.update(&uuid, update));
                 }
                 Command::Remove { uuid, reply } => {
-                    let registry = self.registry.borrow();
-                    let record = registry.record(&uuid);
-                    if let Some(record) = record {
-                        // A closed or full queue means that the worker is going already.
-                        let _ = record.signal.try_send(Signal::Remove);
-                    }
-                    let _ = reply.try_send(record.is_some());
+                    let _ = reply.try_send(self.remove(&uuid));
                 }
                 Command::Pending { uuid, reply } => {
                     let registry = self.registry.borrow();
@@ -181,7 +188,7 @@ impl Control {
                 }
                 Command::Suspect(id) => {
                     if let Some(record) = self.registry.borrow().record_of(id) {
-                        let _ = record.signal.try_send(Signal::Probe);
+                        record.suspect();
                     }
                 }
             }

@@ -1,11 +1,12 @@
 //! The one writer of the fleet: which workers are registered, in what state, and the epochs made of
 //! that.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use smg_core::fleet::{MAX_WORKERS, ModelId, ModelPlacement, Placement, WorkerId};
 use smg_core::policy::PolicyKind;
@@ -19,15 +20,15 @@ use crate::messages::Message;
 use crate::runtime::clock;
 use crate::shared::Shared;
 
-/// What a worker's own task listens to.
-#[derive(Debug, Clone, PartialEq)]
+/// What a worker's own task is woken for, the weightiest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signal {
-    /// Something looks wrong, or may be right again: probe now.
-    Probe,
-    /// Its spec changed.
-    Changed,
     /// It is to be removed.
     Remove,
+    /// Its spec changed.
+    Changed,
+    /// Something looks wrong, or may be right again: probe now.
+    Probe,
 }
 
 /// A worker from the request to register it until it is gone.
@@ -35,13 +36,54 @@ pub struct Record {
     /// Name in the admin API.
     pub uuid: Arc<str>,
     /// What was asked for.
-    pub spec: std::cell::RefCell<Arc<WorkerSpec>>,
-    /// Wakes the worker's task.
-    pub signal: async_channel::Sender<Signal>,
+    pub spec: RefCell<Arc<WorkerSpec>>,
     /// Its registration, once it has one.
-    pub id: std::cell::Cell<Option<WorkerId>>,
+    pub id: Cell<Option<WorkerId>>,
     /// Why registration has not succeeded so far.
-    pub last_error: std::cell::RefCell<String>,
+    pub last_error: RefCell<String>,
+    /// Wakes the worker's task; what for is below, so that nothing is lost however often it rings.
+    bell: async_channel::Sender<()>,
+    changed: Cell<bool>,
+    suspect: Cell<bool>,
+    /// When it leaves the fleet, on [`clock::now_ms`], once its removal was asked for.
+    leaves_at_ms: Cell<Option<u64>>,
+}
+
+impl Record {
+    /// Wakes the worker's task to probe now.
+    pub fn suspect(&self) {
+        self.suspect.set(true);
+        self.ring();
+    }
+
+    /// Replaces the spec; the worker's task publishes it.
+    pub fn change(&self, spec: WorkerSpec) {
+        self.spec.replace(Arc::new(spec));
+        self.changed.set(true);
+        self.ring();
+    }
+
+    /// What its task is to do next. A removal stays.
+    pub fn next_signal(&self) -> Option<Signal> {
+        if self.leaves_at_ms.get().is_some() {
+            Some(Signal::Remove)
+        } else if self.changed.take() {
+            Some(Signal::Changed)
+        } else {
+            self.suspect.take().then_some(Signal::Probe)
+        }
+    }
+
+    /// How long until it leaves the fleet; `None` unless it is being removed.
+    pub fn leaves_in(&self) -> Option<Duration> {
+        let at_ms = self.leaves_at_ms.get()?;
+        Some(Duration::from_millis(at_ms.saturating_sub(clock::now_ms())))
+    }
+
+    fn ring(&self) {
+        // A full queue is a bell that rings already; a closed one a task that has ended.
+        let _ = self.bell.try_send(());
+    }
 }
 
 /// Owned by the control core.
@@ -72,6 +114,8 @@ struct Model {
 pub enum AddError {
     /// One with this URL is registered or being registered.
     Exists,
+    /// One with this URL is being removed, and gone after this time.
+    Leaving(Duration),
     /// [`MAX_WORKERS`] are registered.
     Full,
 }
@@ -94,17 +138,18 @@ impl Registry {
         }
     }
 
-    /// Notes a worker to be registered; its task is the caller's to start.
+    /// Notes a worker to be registered; its task is the caller's to start, and woken by `bell`.
     ///
     /// # Errors
     /// [`AddError`].
     pub fn add(
         &mut self,
         spec: WorkerSpec,
-        signal: async_channel::Sender<Signal>,
+        bell: async_channel::Sender<()>,
     ) -> Result<Rc<Record>, AddError> {
-        if self.by_url.contains_key(&spec.url) {
-            return Err(AddError::Exists);
+        if let Some(uuid) = self.by_url.get(&spec.url) {
+            let leaves_in = self.records.get(uuid).and_then(|record| record.leaves_in());
+            return Err(leaves_in.map_or(AddError::Exists, AddError::Leaving));
         }
         if self.records.len() >= MAX_WORKERS {
             return Err(AddError::Full);
@@ -112,10 +157,13 @@ impl Registry {
         let uuid: Arc<str> = self.new_uuid().into();
         let record = Rc::new(Record {
             uuid: uuid.clone(),
-            spec: std::cell::RefCell::new(Arc::new(spec.clone())),
-            signal,
-            id: std::cell::Cell::new(None),
-            last_error: std::cell::RefCell::new(String::new()),
+            spec: RefCell::new(Arc::new(spec.clone())),
+            id: Cell::default(),
+            last_error: RefCell::default(),
+            bell,
+            changed: Cell::default(),
+            suspect: Cell::default(),
+            leaves_at_ms: Cell::default(),
         });
         self.by_url.insert(spec.url, uuid.clone());
         self.records.insert(uuid, record.clone());
@@ -171,6 +219,11 @@ impl Registry {
         let entry = &mut self.models[model.0 as usize];
         entry.members.push(id);
         entry.policy.join(id, &spec.url);
+        if entry.policy.kind == PolicyKind::Passthrough && entry.members.len() == 2 {
+            warn!(target: "smg::workers", model = %entry.name,
+                "policy passthrough sends every request to the first ready worker, and this model \
+                 has more than one; choose another --policy to use them all");
+        }
         record.id.set(Some(id));
         self.dirty = true;
         id
@@ -187,12 +240,36 @@ impl Registry {
         }
     }
 
-    /// Moves a registered worker to `state`.
+    /// Moves a registered worker to `state`, unless it is being removed: nothing brings it back.
     pub fn set_state(&mut self, id: WorkerId, state: WorkerState) {
-        self.change(id, |worker| worker.state = state);
+        self.change(id, |worker| {
+            if worker.state != WorkerState::Draining {
+                worker.state = state;
+            }
+        });
         if state != WorkerState::Ready {
             self.loads.borrow_mut().clear(id);
         }
+    }
+
+    /// Begins the removal of a worker: it gets no new request from this epoch on, and leaves the fleet
+    /// once those already dispatched have gone out, which takes `settle` at most. One that has had no
+    /// requests leaves at once.
+    pub fn begin_removal(&mut self, record: &Record, settle: Duration) {
+        if record.leaves_at_ms.get().is_some() {
+            return;
+        }
+        let id = record.id.get();
+        let ready = id
+            .and_then(|id| self.worker(id))
+            .is_some_and(|worker| worker.state == WorkerState::Ready);
+        let settle_ms = if ready { settle.as_millis() as u64 } else { 0 };
+        record.leaves_at_ms.set(Some(clock::now_ms().saturating_add(settle_ms)));
+        if let Some(id) = id {
+            self.set_state(id, WorkerState::Draining);
+            self.publish();
+        }
+        record.ring();
     }
 
     /// Takes a new spec over into the published worker.
@@ -299,6 +376,10 @@ impl Registry {
                 "no policy has the name in the worker's label; its model takes --policy");
             default
         });
+        if kind == PolicyKind::Bucket {
+            warn!(target: "smg::workers", model = %entry.name,
+                "policy bucket is for prefill workers; it chooses among these at random");
+        }
         entry.policy = ModelPolicy::new(kind);
     }
 

@@ -41,16 +41,9 @@ pub struct Asked<'a> {
 /// Serves `page` on `listener`, for ever.
 pub async fn serve<R: Runtime>(
     runtime: R,
-    listener: std::net::TcpListener,
+    listener: R::Listener,
     page: Rc<dyn Fn(Asked<'_>) -> Page>,
 ) {
-    let listener = match runtime.listen(listener) {
-        Ok(listener) => listener,
-        Err(error) => {
-            warn!(target: "smg::control", %error, "listener cannot be served");
-            return;
-        }
-    };
     let open = Rc::new(Cell::new(0));
     loop {
         match runtime.accept(&listener).await {

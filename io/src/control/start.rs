@@ -20,7 +20,7 @@ use crate::config::IoDriver;
 use crate::fleet::WorkerSpec;
 use crate::metrics::exposition;
 use crate::runtime::driver::{self, DriverReport};
-use crate::runtime::{cpus, guard};
+use crate::runtime::{cpus, descriptors, guard};
 use crate::shared::Shared;
 
 /// Listening sockets the control core serves, bound before any thread starts.
@@ -74,20 +74,24 @@ fn run(
         Ok(executor) => {
             report(&shared, "glommio", "best available".into(), reported);
             executor.run(guard::catch_panic(async {
-                tasks(Glommio::create_queues(), shared, commands, sockets, resolver).await;
+                tasks(Glommio::create_queues(), shared, commands, sockets, resolver).await
             }))
         }
         Err(reason) => {
             report(&shared, "epoll", reason, reported);
             match driver::build(IoDriver::Epoll) {
                 Ok((mut runtime, _)) => runtime.block_on(guard::catch_panic(async {
-                    tasks(Monoio, shared, commands, sockets, resolver).await;
+                    tasks(Monoio, shared, commands, sockets, resolver).await
                 })),
                 Err(error) => Err(error.to_string()),
             }
         }
     };
-    outcome.err().unwrap_or_else(|| "its tasks ended".into())
+    match outcome {
+        Ok(Ok(())) => "its tasks ended".into(),
+        Ok(Err(error)) => format!("{error}{}", descriptors::remedy(&error)),
+        Err(why) => why,
+    }
 }
 
 fn report(
@@ -107,7 +111,9 @@ async fn tasks<R: Runtime>(
     commands: async_channel::Receiver<Command>,
     sockets: ControlSockets,
     resolver: Resolver,
-) {
+) -> io::Result<()> {
+    let metrics_listener = runtime.listen(sockets.metrics)?;
+    let probe_listener = sockets.probes.map(|listener| runtime.listen(listener)).transpose()?;
     let (loads, changed) = LoadReports::new();
     let control = Control::new(shared.clone(), resolver, loads);
     let publication = loads::publish(runtime, shared.clone(), control.loads.clone(), changed);
@@ -127,8 +133,8 @@ async fn tasks<R: Runtime>(
         b"/metrics" | b"/metrics/" => exposition_page(&scraped, asked.open_metrics),
         _ => scrape::text(404, "not found; metrics are at /metrics"),
     };
-    runtime.spawn(Class::Background, scrape::serve(runtime, sockets.metrics, Rc::new(metrics)));
-    if let Some(listener) = sockets.probes {
+    runtime.spawn(Class::Background, scrape::serve(runtime, metrics_listener, Rc::new(metrics)));
+    if let Some(listener) = probe_listener {
         let probed = shared.clone();
         let page = move |asked: Asked<'_>| match probes::answer(&probed, asked.path) {
             Some((status, content_type, body)) => Page { status, content_type, body },
@@ -137,6 +143,7 @@ async fn tasks<R: Runtime>(
         runtime.spawn(Class::Background, scrape::serve(runtime, listener, Rc::new(page)));
     }
     control.serve(runtime, commands).await;
+    Ok(())
 }
 
 fn exposition_page(control: &Control, open_metrics: bool) -> Page {

@@ -4,6 +4,8 @@ use smg_core::http1::{
     BodyLength, CHUNK_HEADROOM, ChunkedDecoder, ClientFraming, LAST_CHUNK, chunk_prefix,
 };
 
+use crate::http::meter::Meter;
+
 /// Bytes behind a chunk's payload: its line end and the last chunk.
 pub const CHUNK_TAIL: usize = 2 + LAST_CHUNK.len();
 
@@ -25,6 +27,7 @@ pub struct Body {
     pub at_event_end: bool,
     /// Last two payload bytes.
     tail: [u8; 2],
+    meter: Option<Meter>,
 }
 
 enum Source {
@@ -50,7 +53,13 @@ impl Body {
             closed: false,
             at_event_end: true,
             tail: *b"\n\n",
+            meter: None,
         }
+    }
+
+    /// The same, measured while it passes.
+    pub fn metered(self, meter: Option<Meter>) -> Self {
+        Self { meter, ..self }
     }
 
     /// Takes the bytes that came with the head and appends them, framed, to `out`.
@@ -131,6 +140,9 @@ impl Body {
             self.tail = [self.tail[1], byte];
         }
         self.at_event_end = self.tail == *b"\n\n";
+        if let Some(meter) = &mut self.meter {
+            meter.take(&bytes[..length], self.done);
+        }
         payload
     }
 
@@ -142,6 +154,9 @@ impl Body {
             return Err(Cut);
         }
         self.done = true;
+        if let Some(meter) = &mut self.meter {
+            meter.take(&[], true);
+        }
         self.finish(out);
         Ok(())
     }

@@ -19,6 +19,7 @@ use crate::http::request::Request;
 use crate::http::request_id;
 use crate::http::route::{Route, method_index};
 use crate::http::transport::{Writer, split};
+use crate::runtime::clock;
 use crate::shard::{ConnectionState, Shard};
 
 /// A client that takes nothing of a short answer for this long is given up.
@@ -86,6 +87,7 @@ impl Connection {
             )
             .await;
             self.state.idle.set(false);
+            self.state.busy_since_ms.set(clock::now_ms());
             first = false;
             self.state.fresh.set(false);
             let next = match read {
@@ -237,6 +239,7 @@ impl Connection {
     /// Answers `request` with an error of the gateway.
     pub(crate) async fn fail(&mut self, request: &Request, error: &ErrorAnswer) -> Next {
         let framing = self.framing(request);
+        self.observe_duration(request);
         self.send_error(request.route, error, request.anthropic(), framing).await
     }
 
@@ -249,10 +252,35 @@ impl Connection {
         extra: &[(&str, &[u8])],
         body: &[u8],
     ) -> Next {
+        self.shard.cells().response(request.route, status, None);
+        self.write_answer(request, status, content_type, extra, body).await
+    }
+
+    /// Answers `request` with an error of the gateway in a shape of its route's own.
+    pub(crate) async fn fail_with(
+        &mut self,
+        request: &Request,
+        code: ErrorCode,
+        content_type: &str,
+        extra: &[(&str, &[u8])],
+        body: &[u8],
+    ) -> Next {
+        self.shard.cells().response(request.route, code.status(), Some(code));
+        let extra = [extra, &[("x-smg-error-code", code.code().as_bytes())]].concat();
+        self.write_answer(request, code.status(), content_type, &extra, body).await
+    }
+
+    async fn write_answer(
+        &mut self,
+        request: &Request,
+        status: u16,
+        content_type: &str,
+        extra: &[(&str, &[u8])],
+        body: &[u8],
+    ) -> Next {
         let framing = self.framing(request);
         let mut out = Vec::with_capacity(body.len() + 256);
         answer::write(&mut out, status, content_type, extra, body, framing);
-        self.shard.cells().response(request.route, status, None);
         self.observe_duration(request);
         self.send(out, framing.close).await
     }

@@ -17,6 +17,7 @@ use crate::http::answer::{ErrorAnswer, ErrorCode};
 use crate::http::client::Interrupt;
 use crate::http::connection::{Connection, Next};
 use crate::http::exchange::{Answer, Credentials, ExchangeError, dispatch};
+use crate::http::meter::Meter;
 use crate::http::relay::{Ending, Relay};
 use crate::http::request::Request;
 use crate::messages::Taken;
@@ -106,6 +107,15 @@ impl Flight<'_> {
             };
             let shared = &self.connection.shard.shared;
             let id = in_flight.worker();
+            if shared.loads.load().overloaded(id) {
+                // Since the decision. One that was made on its report is not made again.
+                self.tried.push(id);
+                if self.all_others_are_overloaded() {
+                    drop(in_flight);
+                    return Err(self.shed_at_dispatch().await);
+                }
+                continue;
+            }
             let worker = shared.fleet.load().worker(id).cloned();
             let admission = shared.breakers.admit(id, clock::now_ms());
             if let (Some(worker), Some(admission)) = (worker, admission) {
@@ -141,6 +151,18 @@ impl Flight<'_> {
                 }
             }
         }
+    }
+
+    /// Whether no worker of the model is left but those that overload protection spares.
+    fn all_others_are_overloaded(&self) -> bool {
+        let loads = self.connection.shard.shared.loads.load();
+        !self.any_ready(|id| !self.tried.contains(&id) && !loads.overloaded(id))
+    }
+
+    async fn shed_at_dispatch(&mut self) -> Next {
+        self.connection.shard.cells().sheds[1].inc();
+        debug!(target: "smg::policies", branch = "overloaded_at_dispatch", "Overload shed");
+        self.no_worker(RouteError::NoWorker(NoWorker::Overloaded)).await
     }
 
     async fn no_worker(&mut self, error: RouteError) -> Next {
@@ -197,7 +219,9 @@ impl Flight<'_> {
         let now_ms = clock::now_ms();
         let retry_after_ms = find(&answer.headers, Known::RetryAfter)
             .and_then(|header| parse_retry_after_ms(header.value.of(&answer.buf)));
-        admission.settle(&shard.shared.breakers, Outcome::of_status(status), now_ms);
+        let outcome = Outcome::of_status(status);
+        shard.cells().workers.count_outcome(worker.id, outcome);
+        admission.settle(&shard.shared.breakers, outcome, now_ms);
         // Leaving the only worker alone would turn its own answer into one of ours.
         if matches!(status, 429 | 503)
             && let Some(retry_after_ms) = retry_after_ms
@@ -228,6 +252,10 @@ impl Flight<'_> {
             shard.cells().model_duration(ModelLabel::of(model), self.endpoint, seconds);
         }
         let close = connection.closes(self.request);
+        let (events, asked) = (answer.head.event_stream, self.request.started);
+        let meter = self.model.filter(|_| matches!(status, 200..300)).map(|model| {
+            Meter::new(shard.clone(), ModelLabel::of(model), self.endpoint, asked, events)
+        });
         let relay = Relay {
             shard: &shard,
             client: &mut connection.client,
@@ -235,6 +263,7 @@ impl Flight<'_> {
             request: self.request,
             worker,
             close,
+            meter,
         };
         let (ending, bytes) = relay.run(answer, in_flight).await;
         if ending == Ending::WorkerDied {
@@ -270,6 +299,7 @@ impl Flight<'_> {
                 (Outcome::Failure, Some(AttemptFailure::Timeout), WorkerErrorKind::Timeout)
             }
         };
+        shard.cells().workers.count_outcome(worker.id, outcome);
         admission.settle(&shard.shared.breakers, outcome, clock::now_ms());
         shard.cells().worker_errors[kind as usize].inc();
         debug!(target: "smg::http", worker = %worker.url, %error, "attempt failed");
@@ -305,6 +335,8 @@ impl Flight<'_> {
         match outcome {
             Ok(retry) => {
                 shard.cells().retries[self.endpoint as usize].inc();
+                let attempt = self.retries.attempts() as usize;
+                shard.cells().backoff(attempt, retry.after_ms as f64 / 1000.0);
                 self.permit = Some(retry.permit);
                 Some(Duration::from_millis(retry.after_ms))
             }

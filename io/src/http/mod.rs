@@ -8,6 +8,7 @@ pub mod client;
 pub mod connection;
 pub mod exchange;
 pub mod inference;
+pub mod meter;
 pub mod pool;
 pub mod read;
 pub mod relay;

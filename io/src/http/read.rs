@@ -84,7 +84,6 @@ fn refusal(error: RequestError) -> ErrorAnswer {
         431 => ErrorCode::HeadTooLarge,
         417 => ErrorCode::ExpectationFailed,
         501 => ErrorCode::NotImplemented,
-        505 => ErrorCode::VersionNotSupported,
         _ => ErrorCode::BadRequest,
     };
     ErrorAnswer::new(code, error.message())

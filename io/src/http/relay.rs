@@ -14,6 +14,7 @@ use crate::http::answer::{ErrorAnswer, ErrorCode};
 use crate::http::body::{Body, CHUNK_TAIL};
 use crate::http::client::{ClientSide, Interrupt};
 use crate::http::exchange::Answer;
+use crate::http::meter::Meter;
 use crate::http::pool::Upstream;
 use crate::http::request::Request;
 use crate::http::transport::Writer;
@@ -65,6 +66,8 @@ pub struct Relay<'a> {
     pub worker: &'a Worker,
     /// Close the client's connection after this answer.
     pub close: bool,
+    /// What is measured of the answer's body.
+    pub meter: Option<Meter>,
 }
 
 impl Relay<'_> {
@@ -78,7 +81,11 @@ impl Relay<'_> {
         if let Some(route) = in_flight.route() {
             append_route(&mut out, route);
         }
-        let mut flow = Flow::new(upstream, Body::new(head.body, framing), in_flight);
+        let mut flow = Flow::new(
+            upstream,
+            Body::new(head.body, framing).metered(self.meter.take()),
+            in_flight,
+        );
         flow.cut = flow.body.first(&buf[head.len..], &mut out).is_err();
         drop(buf);
         let sent = match self.pump(&mut flow, Framed { buf: out, start: 0 }).await {

@@ -17,6 +17,11 @@ impl Counter {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
     }
 
+    /// Starts over. Only the owning thread may.
+    pub fn reset(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+
     /// The count so far.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)

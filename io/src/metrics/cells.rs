@@ -4,16 +4,21 @@ use std::sync::OnceLock;
 
 use smg_core::policy::Branch;
 use smg_core::prompt::Endpoint;
+use smg_core::usage::Usage;
 
 use crate::config::PolicyName;
 use crate::http::answer::ErrorCode;
 use crate::http::route::{METHOD_LABELS, Route};
-use crate::metrics::{Counter, Gauge, Histogram};
+use crate::metrics::workers::WorkerCells;
+use crate::metrics::{Counter, Gauge, Histogram, StreamCells};
 
 /// Distinct `model` label values; later models count under `other`.
 pub const MODEL_LABELS: usize = 1024;
 /// Bounds of `smg_cache_aware_match_ratio`.
 pub const RATIO_BOUNDS: [f64; 11] = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0];
+/// Bounds between the ages of requests under way in seconds.
+pub const AGE_BOUNDS_SECS: [u64; 11] =
+    [30, 60, 180, 300, 600, 1200, 3600, 7200, 14_400, 28_800, 86_400];
 /// Statuses told apart, 100 to 599.
 const STATUSES: usize = 500;
 
@@ -59,6 +64,12 @@ pub struct ShardCells {
     pub retries: [Counter; Endpoint::ALL.len()],
     /// Requests whose last attempt failed too.
     pub retries_exhausted: [Counter; Endpoint::ALL.len()],
+    /// Pauses before retries, by number of the attempt that follows.
+    backoffs: [OnceLock<Histogram>; Self::BACKOFFS],
+    /// Counts per worker.
+    pub workers: WorkerCells,
+    /// Requests under way by age, as of the last look; see [`AGE_BOUNDS_SECS`].
+    pub ages: [Gauge; AGE_BOUNDS_SECS.len() + 1],
     /// Failures towards workers.
     pub worker_errors: [Counter; WorkerErrorKind::ALL.len()],
     /// `cache_aware` decisions over a tree, per branch (positions of [`ShardCells::BRANCHES`]).
@@ -68,8 +79,9 @@ pub struct ShardCells {
     match_ratio: Histogram,
     /// Decisions made on load alone because the owner's mailbox was full.
     pub owner_overloaded: Counter,
-    /// Requests answered 503 because overload protection left nobody.
-    pub sheds: Counter,
+    /// Requests answered 503 because overload protection left nobody: when a worker was to be chosen,
+    /// and when the request was to be sent to the one that had been.
+    pub sheds: [Counter; 2],
     /// Requests with a sticky key: from the body's `rid`, from a header.
     pub key_sources: [Counter; 2],
     /// Sticky keys this shard keeps.
@@ -92,6 +104,8 @@ impl ShardCells {
     ];
     /// Branches that `smg_cache_aware_policy_branch_total` knows: the first four.
     pub const TREE_BRANCHES: usize = 4;
+    /// Attempts told apart in the pauses before them; later ones count with the last.
+    pub const BACKOFFS: usize = 8;
     /// Values of the `index` label.
     pub const INDEXES: [&'static str; 4] = ["string", "token", "kv_event", "hash"];
 
@@ -115,12 +129,15 @@ impl ShardCells {
             upstream_send_retries: Counter::default(),
             retries: Default::default(),
             retries_exhausted: Default::default(),
+            backoffs: Default::default(),
+            workers: WorkerCells::default(),
+            ages: Default::default(),
             worker_errors: Default::default(),
             tree_branches: Default::default(),
             decisions: Default::default(),
             match_ratio: Histogram::new(RATIO_BOUNDS.len()),
             owner_overloaded: Counter::default(),
-            sheds: Counter::default(),
+            sheds: Default::default(),
             key_sources: Default::default(),
             pinned_keys: Gauge::default(),
             policy_branches: Default::default(),
@@ -186,6 +203,19 @@ impl ShardCells {
     /// Observes the time to the head of a relayed answer, in seconds.
     pub fn model_duration(&self, label: ModelLabel, endpoint: Endpoint, seconds: f64) {
         self.model(label).durations[endpoint as usize]
+            .get_or_init(|| Histogram::new(self.duration_bounds.len()))
+            .observe(&self.duration_bounds, seconds);
+    }
+
+    /// Cells of the streams of a model and endpoint.
+    pub fn stream(&self, label: ModelLabel, endpoint: Endpoint) -> &StreamCells {
+        self.model(label).streams[endpoint as usize]
+            .get_or_init(|| Box::new(StreamCells::new(self.duration_bounds.clone())))
+    }
+
+    /// Observes the pause before an attempt, the second or a later one, in seconds.
+    pub fn backoff(&self, attempt: usize, seconds: f64) {
+        self.backoffs[attempt.clamp(2, Self::BACKOFFS + 1) - 2]
             .get_or_init(|| Histogram::new(self.duration_bounds.len()))
             .observe(&self.duration_bounds, seconds);
     }
@@ -275,6 +305,21 @@ pub struct ModelCells {
     /// Requests that ended in an error, per endpoint and kind.
     pub errors: [[Counter; ErrorKind::ALL.len()]; Endpoint::ALL.len()],
     durations: [OnceLock<Histogram>; Endpoint::ALL.len()],
+    streams: [OnceLock<Box<StreamCells>>; Endpoint::ALL.len()],
+    /// Tokens per endpoint: of prompts, generated.
+    tokens: [[Counter; 2]; Endpoint::ALL.len()],
+}
+
+impl ModelCells {
+    /// Counts the tokens of one answer.
+    pub fn count_tokens(&self, endpoint: Endpoint, usage: Usage) {
+        let counters = &self.tokens[endpoint as usize];
+        for (counter, count) in counters.iter().zip([usage.input, usage.output]) {
+            if let Some(count) = count {
+                counter.add(count);
+            }
+        }
+    }
 }
 
 /// `error_type` of `smg_router_request_errors_total`.
@@ -373,6 +418,20 @@ impl<'a> CellsView<'a> {
 
     pub fn model(&self, label: usize) -> Option<&'a ModelCells> {
         self.cells.models[label].get().map(|cells| &**cells)
+    }
+
+    pub fn backoffs(&self, at: usize) -> Option<&'a Histogram> {
+        self.cells.backoffs[at].get()
+    }
+
+    pub fn stream(&self, label: usize, endpoint: usize) -> Option<&'a StreamCells> {
+        self.model(label)?.streams[endpoint].get().map(|cells| &**cells)
+    }
+
+    /// Tokens of prompts, and generated.
+    pub fn tokens(&self, label: usize, endpoint: usize) -> [u64; 2] {
+        let counters = self.model(label).map(|cells| &cells.tokens[endpoint]);
+        counters.map_or([0; 2], |counters| counters.each_ref().map(Counter::get))
     }
 
     pub fn model_duration(&self, label: usize, endpoint: usize) -> Option<&'a Histogram> {

@@ -1,8 +1,10 @@
 //! Prometheus and OpenMetrics text.
 
 mod admission;
+mod breakers;
 mod engines;
 mod families;
+mod streams;
 mod text;
 
 pub use families::write_all;

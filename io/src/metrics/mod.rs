@@ -6,9 +6,13 @@
 mod cell;
 mod cells;
 pub mod exposition;
+mod streams;
+mod workers;
 
 pub use cell::{Counter, Gauge, Histogram};
 pub use cells::{
-    BranchFamily, ErrorKind, ModelCells, ModelLabel, ShardCells, SharedCells, WorkerErrorKind,
+    AGE_BOUNDS_SECS, BranchFamily, ErrorKind, ModelCells, ModelLabel, ShardCells, SharedCells,
+    WorkerErrorKind,
 };
 pub use exposition::{Family, Text};
+pub use streams::StreamCells;

@@ -6,6 +6,7 @@ use monoio::time::TimeDriver;
 use monoio::{FusionRuntime, IoUringDriver, LegacyDriver, Runtime, RuntimeBuilder};
 
 use crate::config::IoDriver;
+use crate::runtime::descriptors;
 
 /// Submission entries of a full ring. Larger ones exhaust the memlock limit of many containers.
 const RING_ENTRIES: u32 = 1024;
@@ -31,7 +32,7 @@ pub enum DriverError {
     #[error("--io-driver uring: io_uring is not usable: {0}")]
     UringRefused(String),
     /// Not even epoll could be set up.
-    #[error("cannot create an epoll instance: {0} (check the open-file limit, ulimit -n)")]
+    #[error("cannot create an epoll instance: {0}{remedy}", remedy = descriptors::remedy(.0))]
     Epoll(io::Error),
 }
 
@@ -132,7 +133,7 @@ fn explain(error: &io::Error, entries: u32, coop: bool) -> String {
             "this kernel lacks IORING_SETUP_COOP_TASKRUN or SINGLE_ISSUER (Linux 6.0 has both)"
                 .into()
         }
-        _ => format!("io_uring_setup: {error}"),
+        _ => format!("io_uring_setup: {error}{}", descriptors::remedy(error)),
     }
 }
 

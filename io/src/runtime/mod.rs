@@ -2,6 +2,8 @@
 
 pub mod clock;
 pub mod cpus;
+pub mod descriptors;
 pub mod driver;
 pub mod guard;
 pub mod mailbox;
+pub mod slice;

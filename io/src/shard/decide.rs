@@ -274,7 +274,7 @@ impl Shard {
             }
             Err(error) => {
                 if error == NoWorker::Overloaded {
-                    self.cells().sheds.inc();
+                    self.cells().sheds[0].inc();
                     debug!(target: "smg::policies", branch = "all_overloaded_shed",
                         model_id = &*model.name, "Overload shed");
                 }

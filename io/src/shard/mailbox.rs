@@ -11,6 +11,7 @@ use super::{Shard, accept};
 use crate::http::admission;
 use crate::messages::{Message, RouteReply};
 use crate::runtime::clock;
+use crate::runtime::mailbox::Mesh;
 
 /// Messages handled before other tasks get a turn.
 const BATCH: usize = 64;
@@ -19,8 +20,7 @@ const BATCH: usize = 64;
 const SPIN: Duration = Duration::from_micros(20);
 
 /// Serves the mailbox until the process ends.
-pub async fn run(shard: Rc<Shard>) -> std::io::Result<()> {
-    let bell = bell(&shard)?;
+pub async fn run(shard: Rc<Shard>, bell: Bell) -> std::io::Result<()> {
     let mesh = shard.shared.mesh.clone();
     let mut turn = 0;
     loop {
@@ -39,22 +39,30 @@ pub async fn run(shard: Rc<Shard>) -> std::io::Result<()> {
             continue;
         }
         if mesh.prepare_sleep(shard.index) {
-            bell.readable(false).await?;
+            bell.0.readable(false).await?;
             mesh.awake(shard.index);
         }
     }
 }
 
 /// The eventfd as something the runtime can wait for.
-fn bell(shard: &Shard) -> std::io::Result<UnixStream> {
-    // SAFETY: duplicates a descriptor the mesh keeps open; the copy is owned here.
-    let copy = unsafe {
-        match libc::fcntl(shard.shared.mesh.bell(shard.index), libc::F_DUPFD_CLOEXEC, 0) {
-            -1 => return Err(std::io::Error::last_os_error()),
-            fd => OwnedFd::from_raw_fd(fd),
-        }
-    };
-    UnixStream::from_std(copy.into())
+pub struct Bell(UnixStream);
+
+impl Bell {
+    /// The bell of the shard at this position. Call it inside the runtime.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn new(mesh: &Mesh<Message>, shard: usize) -> std::io::Result<Self> {
+        // SAFETY: duplicates a descriptor the mesh keeps open; the copy is owned here.
+        let copy = unsafe {
+            match libc::fcntl(mesh.bell(shard), libc::F_DUPFD_CLOEXEC, 0) {
+                -1 => return Err(std::io::Error::last_os_error()),
+                fd => OwnedFd::from_raw_fd(fd),
+            }
+        };
+        Ok(Self(UnixStream::from_std(copy.into())?))
+    }
 }
 
 /// Looks for a message for a bounded time, letting other tasks run in between.

@@ -23,13 +23,13 @@ use smg_core::rng::Rng;
 
 use crate::http::admission;
 use crate::http::pool::Pools;
-use crate::metrics::ShardCells;
+use crate::metrics::{AGE_BOUNDS_SECS, ShardCells};
 use crate::owner::Owner;
 use crate::runtime::clock;
 use crate::shared::Shared;
 
 pub use routing::{Step, Waiting};
-pub use start::{ShardStart, start};
+pub use start::{ShardStart, StartError, start};
 
 /// State of one shard. Only its thread has it.
 pub struct Shard {
@@ -99,6 +99,14 @@ impl Shard {
         &self.shared.cells.shards[self.index]
     }
 
+    /// Publishes how old the requests under way are.
+    fn count_ages(&self) {
+        let ages = self.connections.borrow().ages(clock::now_ms());
+        for (gauge, count) in self.cells().ages.iter().zip(ages) {
+            gauge.set(count);
+        }
+    }
+
     /// Whether connections are to end after the answer under way.
     pub fn closing(&self) -> bool {
         self.closing.get()
@@ -120,12 +128,19 @@ pub struct ConnectionState {
     pub idle: Cell<bool>,
     /// It has not had its first request yet, which may be on its way.
     pub fresh: Cell<bool>,
+    /// When the request under way was read, on [`clock::now_ms`].
+    pub busy_since_ms: Cell<u64>,
 }
 
 impl Connections {
     /// Notes a connection; the position to give back to [`Connections::remove`].
     pub fn insert(&mut self, fd: std::os::fd::RawFd) -> (usize, Rc<ConnectionState>) {
-        let state = Rc::new(ConnectionState { fd, idle: Cell::new(true), fresh: Cell::new(true) });
+        let state = Rc::new(ConnectionState {
+            fd,
+            idle: Cell::new(true),
+            fresh: Cell::new(true),
+            busy_since_ms: Cell::new(0),
+        });
         let at = match self.free.pop() {
             Some(at) => {
                 self.entries[at] = Some(state.clone());
@@ -145,6 +160,16 @@ impl Connections {
         self.free.push(at);
     }
 
+    /// How old the requests under way are, counted between [`AGE_BOUNDS_SECS`].
+    pub fn ages(&self, now_ms: u64) -> [i64; AGE_BOUNDS_SECS.len() + 1] {
+        let mut ages = [0; AGE_BOUNDS_SECS.len() + 1];
+        for state in self.entries.iter().flatten().filter(|state| !state.idle.get()) {
+            let age_ms = now_ms.saturating_sub(state.busy_since_ms.get());
+            ages[AGE_BOUNDS_SECS.partition_point(|&secs| secs * 1000 < age_ms)] += 1;
+        }
+        ages
+    }
+
     /// Ends every connection that has no request under way and has had one before.
     pub fn end_idle(&self) {
         for state in
@@ -152,5 +177,24 @@ impl Connections {
         {
             crate::http::transport::shutdown(state.fd);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_as_old_as_the_bound_it_has_not_passed() {
+        let mut connections = Connections::default();
+        let now_ms = 1_000_000_000;
+        for age_secs in [0, 30, 31, 86_401] {
+            let (_, state) = connections.insert(-1);
+            state.idle.set(false);
+            state.busy_since_ms.set(now_ms - age_secs * 1000);
+        }
+        connections.insert(-1);
+        let ages = connections.ages(now_ms);
+        assert_eq!((ages[0], ages[1], ages[11], ages.iter().sum::<i64>()), (2, 1, 1, 4));
     }
 }

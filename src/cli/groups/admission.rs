@@ -10,7 +10,7 @@ use crate::cli::values::{positive_secs, require, whole};
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Admission")]
 pub struct AdmissionArgs {
-    /// Inference requests at a time over the whole gateway; -1 is no limit
+    /// Inference requests at a time over the whole gateway; -1, and 0 as well, is no limit
     #[arg(long, value_name = "REQUESTS", value_parser = whole::<i64>, default_value_t = -1)]
     max_concurrent_requests: i64,
     /// Requests that may wait for their turn; further ones are answered 429
@@ -26,7 +26,8 @@ pub struct AdmissionArgs {
 impl AdmissionArgs {
     pub fn resolve(self) -> Result<AdmissionConfig, ConfigError> {
         let limit = self.max_concurrent_requests;
-        require(limit >= -1, "max_concurrent_requests", limit, "Must be > 0 (-1 disables)")?;
+        let reason = "Must be > 0 (0 and -1 are no limit)";
+        require(limit >= -1, "max_concurrent_requests", limit, reason)?;
         Ok(AdmissionConfig {
             // 0 is SMG's other spelling of no limit.
             max_concurrent_requests: usize::try_from(limit).ok().filter(|&limit| limit > 0),

@@ -42,9 +42,9 @@ impl WorkerArgs {
     pub fn resolve(self) -> Result<Workers, ConfigError> {
         let mut urls: Vec<WorkerUrl> = Vec::new();
         for url in self.worker_urls {
-            if !urls.contains(&url) {
-                urls.push(url);
-            }
+            // Probably a slip for another one, which would be missed only under load.
+            require(!urls.contains(&url), "worker_urls", &url, "This worker is named twice")?;
+            urls.push(url);
         }
         Ok(Workers {
             urls,

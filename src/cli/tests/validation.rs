@@ -165,6 +165,15 @@ const REFUSED: &[(&str, &[&str], &str, &str)] = &[
     ("shards", &["--shards", "0"], "0", "Must be > 0"),
     ("data_cpus", &["--data-cpus", "3-1"], "3-1", "The range 3-1 runs backwards"),
     ("control_cpus", &["--control-cpus", "9999"], "9999", "CPU numbers end at 8191"),
+    ("data_cpus", &["--data-cpus", "0,0,1"], "0,0,1", "CPU 0 is named twice"),
+    ("data_cpus", &["--data-cpus", "7,1,0-2"], "7,1,0-2", "CPU 1 is named twice"),
+    ("control_cpus", &["--control-cpus", "0-3,2-5"], "0-3,2-5", "CPU 2 is named twice"),
+    (
+        "worker_urls",
+        &["--worker-urls", "http://a:1", "http://b:1", "--worker-urls", "http://A:1/"],
+        "http://a:1",
+        "This worker is named twice",
+    ),
     (
         "data_cpus",
         &["--data-cpus", "0,,2"],
@@ -198,7 +207,7 @@ const REFUSED: &[(&str, &[&str], &str, &str)] = &[
         "max_concurrent_requests",
         &["--max-concurrent-requests=-2"],
         "-2",
-        "Must be > 0 (-1 disables)",
+        "Must be > 0 (0 and -1 are no limit)",
     ),
     ("max_payload_size", &["--max-payload-size", "0"], "0", "Must be > 0"),
     (
@@ -264,7 +273,7 @@ fn a_bad_routing_key_header_is_named() {
 
 #[test]
 fn power_of_two_needs_two_workers_unless_they_come_and_go() {
-    let one = ["--policy=power_of_two", "--worker-urls", "http://a:1", "http://A:1/"];
+    let one = ["--policy=power_of_two", "--worker-urls", "http://a:1"];
     assert_eq!(
         complaint(&one),
         "Incompatible configuration: Power-of-two policy requires at least 2 workers"
@@ -313,10 +322,18 @@ fn values_at_the_edge_of_their_range_are_accepted() {
 }
 
 #[test]
+fn no_limit_on_requests_at_a_time_has_two_spellings() {
+    for flag in ["--max-concurrent-requests=0", "--max-concurrent-requests=-1"] {
+        assert_eq!(config(&[flag]).admission.max_concurrent_requests, None);
+    }
+    assert_eq!(config(&["--max-concurrent-requests=1"]).admission.max_concurrent_requests, Some(1));
+}
+
+#[test]
 fn cpu_lists() {
     let cpus = |list: &str| config(&["--data-cpus", list]).runtime.data_cpus;
     assert_eq!(cpus("0-5,8"), Some(vec![0, 1, 2, 3, 4, 5, 8]));
-    assert_eq!(cpus("7,1,1-2"), Some(vec![1, 2, 7]));
+    assert_eq!(cpus("7,1-2,0"), Some(vec![0, 1, 2, 7]));
     for bad in ["", "a", "1-", "-1", "1-2-3", " 1", "1;2", "+1"] {
         let line = complaint(&[&format!("--data-cpus={bad}")]);
         assert!(line.contains("Must be a list of CPU numbers and ranges such as 0-5,8"), "{line}");

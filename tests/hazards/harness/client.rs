@@ -75,6 +75,13 @@ impl Client {
         self.without_body("DELETE", path)
     }
 
+    /// Sends a body with a method.
+    #[track_caller]
+    pub fn with_body(&mut self, method: &str, path: &str, body: &str) -> Response {
+        self.send(&request(method, path, body.as_bytes()));
+        self.response()
+    }
+
     fn without_body(&mut self, method: &str, path: &str) -> io::Result<Response> {
         self.wire.send(format!("{method} {path} HTTP/1.1\r\nHost: gateway\r\n\r\n").as_bytes())?;
         self.try_response()
@@ -139,8 +146,12 @@ pub fn chat(text: &str) -> Vec<u8> {
 
 /// A POST request with a body.
 pub fn post(path: &str, body: &[u8]) -> Vec<u8> {
+    request("POST", path, body)
+}
+
+fn request(method: &str, path: &str, body: &[u8]) -> Vec<u8> {
     let mut request = format!(
-        "POST {path} HTTP/1.1\r\nHost: gateway\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+        "{method} {path} HTTP/1.1\r\nHost: gateway\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
         body.len()
     )
     .into_bytes();

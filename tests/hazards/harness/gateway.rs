@@ -28,7 +28,8 @@ pub struct Launch {
     ready: usize,
     flags: Vec<String>,
     environment: Vec<(String, String)>,
-    limits: Vec<(libc::__rlimit_resource_t, u64)>,
+    /// Resource, soft limit, and the hard one unless it is left alone.
+    limits: Vec<(libc::__rlimit_resource_t, u64, Option<u64>)>,
     output_is_read: bool,
     /// Ports given by the test instead of free ones: main, metrics.
     ports: Option<(u16, u16)>,
@@ -70,7 +71,13 @@ impl Launch {
 
     /// A resource limit of the process, soft and hard.
     pub fn limit(mut self, resource: libc::__rlimit_resource_t, limit: u64) -> Self {
-        self.limits.push((resource, limit));
+        self.limits.push((resource, limit, Some(limit)));
+        self
+    }
+
+    /// A soft resource limit of the process; the hard one stays.
+    pub fn soft_limit(mut self, resource: libc::__rlimit_resource_t, limit: u64) -> Self {
+        self.limits.push((resource, limit, None));
         self
     }
 
@@ -108,6 +115,11 @@ impl Launch {
         panic!("no free port in {ATTEMPTS} attempts");
     }
 
+    /// Starts it and waits for nothing.
+    pub fn start_without_waiting(self) -> Gateway {
+        self.spawn()
+    }
+
     /// Runs it to its end, which must come by itself.
     #[track_caller]
     pub fn refused(self) -> Refusal {
@@ -141,8 +153,11 @@ impl Launch {
         unsafe {
             command.pre_exec(move || {
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-                limits.iter().try_for_each(|&(resource, limit)| {
-                    let limit = libc::rlimit { rlim_cur: limit, rlim_max: limit };
+                limits.iter().try_for_each(|&(resource, soft, hard)| {
+                    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+                    libc::getrlimit(resource, &mut limit);
+                    limit.rlim_cur = soft;
+                    limit.rlim_max = hard.unwrap_or(limit.rlim_max);
                     match libc::setrlimit(resource, &limit) {
                         0 => Ok(()),
                         _ => Err(io::Error::last_os_error()),
@@ -263,8 +278,9 @@ impl Gateway {
         let response = client.get("/readiness").ok()?;
         let body: serde_json::Value = serde_json::from_slice(&response.body).ok()?;
         let ready = usize::try_from(body["healthy_workers"].as_u64()?).ok()?;
-        assert_eq!(response.status() == 200, ready > 0, "{body}");
-        Some(ready)
+        let starting = body["reason"] == "starting";
+        assert_eq!(response.status() == 200, ready > 0 && !starting, "{body}");
+        (!starting).then_some(ready)
     }
 }
 

@@ -1,6 +1,5 @@
 //! Every family the gateway exposes, summed over its shards.
 
-use smg_core::breaker::{Breakers, Transition};
 use smg_core::policy::LoadTable;
 use smg_core::prompt::Endpoint;
 
@@ -13,8 +12,9 @@ use crate::http::route::{METHOD_LABELS, Route};
 use crate::messages::SweepReport;
 use crate::metrics::cell::HistogramTotal;
 use crate::metrics::cells::{CellsView, MODEL_LABELS, RATIO_BOUNDS};
-use crate::metrics::{BranchFamily, Counter, ErrorKind, Histogram, ShardCells, WorkerErrorKind};
-use crate::runtime::clock;
+use crate::metrics::{
+    AGE_BOUNDS_SECS, BranchFamily, Counter, ErrorKind, Histogram, ShardCells, WorkerErrorKind,
+};
 use crate::shared::Shared;
 
 /// Labels that every router metric carries for HTTP workers.
@@ -44,14 +44,17 @@ pub fn write_all(
     page.workers(text, probes);
     page.cache_aware(text, trees);
     page.other_policies(text);
+    super::streams::write(text, &page);
+    super::breakers::write(text, &page);
     super::admission::write(text, shared);
     super::engines::write(text, page.fleet, loads);
 }
 
-struct Page<'a> {
-    shared: &'a Shared,
+/// What a page is made from.
+pub(super) struct Page<'a> {
+    pub shared: &'a Shared,
     shards: &'a [ShardCells],
-    fleet: &'a Fleet,
+    pub fleet: &'a Fleet,
 }
 
 impl Page<'_> {
@@ -59,11 +62,16 @@ impl Page<'_> {
         self.shards.iter().map(ShardCells::read)
     }
 
-    fn sum(&self, cell: impl Fn(&ShardCells) -> u64) -> u64 {
+    /// A count over all shards.
+    pub(super) fn sum(&self, cell: impl Fn(&ShardCells) -> u64) -> u64 {
         self.shards.iter().map(cell).sum()
     }
 
-    fn total<'b>(&'b self, of: impl Fn(CellsView<'b>) -> Option<&'b Histogram>) -> HistogramTotal {
+    /// A histogram over all shards.
+    pub(super) fn total<'b>(
+        &'b self,
+        of: impl Fn(CellsView<'b>) -> Option<&'b Histogram>,
+    ) -> HistogramTotal {
         let mut total = HistogramTotal::default();
         for view in self.views() {
             if let Some(histogram) = of(view) {
@@ -143,10 +151,24 @@ impl Page<'_> {
         let name = "smg_http_connections_active";
         text.family(name, Family::Gauge, "Requests whose answer has not ended.");
         text.sample(name, &[], self.shared.requests_active() as f64);
+        self.ages(text);
         let name = "smg_client_connections";
         text.family(name, Family::Gauge, "Open client connections.");
         let open: i64 = self.shards.iter().map(|cells| cells.connections.get()).sum();
         text.sample(name, &[], open as f64);
+    }
+
+    fn ages(&self, text: &mut Text) {
+        let name = "smg_http_inflight_request_age_count";
+        let help = "Requests whose answer has not ended, by age in seconds at the last look.";
+        text.family(name, Family::Gauge, help);
+        let bounds = AGE_BOUNDS_SECS.map(|secs| secs.to_string());
+        for at in 0..=bounds.len() {
+            let above = at.checked_sub(1).map_or("0", |before| &bounds[before]);
+            let up_to = bounds.get(at).map_or("+Inf", String::as_str);
+            let count: i64 = self.shards.iter().map(|cells| cells.ages[at].get()).sum();
+            text.sample(name, &[("gt", above), ("le", up_to)], count as f64);
+        }
     }
 
     fn responses(&self, text: &mut Text, name: &str, route: usize) {
@@ -171,7 +193,7 @@ impl Page<'_> {
     }
 
     /// Names of the models that have a label of their own, and `other` at the end.
-    fn model_labels(&self) -> impl Iterator<Item = (usize, &str)> {
+    pub(super) fn model_labels(&self) -> impl Iterator<Item = (usize, &str)> {
         let models = &self.fleet.placement.models;
         let own = models.iter().take(MODEL_LABELS).map(|model| &*model.name);
         own.enumerate().chain(std::iter::once((MODEL_LABELS, "other")))
@@ -246,6 +268,13 @@ impl Page<'_> {
         text.family(name, Family::Counter, help);
         let count = self.sum(|cells| cells.upstream_send_retries.get());
         text.sample(name, &[("router_type", "http")], count as f64);
+        let name = "smg_worker_retry_backoff_seconds";
+        text.family(name, Family::Histogram, "Pauses before retries, by number of the retry.");
+        let bounds = &self.shared.config.prometheus.duration_buckets;
+        for at in 0..ShardCells::BACKOFFS {
+            let total = self.total(|view| view.backoffs(at));
+            text.histogram(name, &[("attempt", &(at + 1).to_string())], bounds, &total);
+        }
         let retries: [Named<CountsOf>; 2] = [
             Named("smg_worker_retries_total", "Attempts after the first.", |cells| &cells.retries),
             Named(
@@ -274,36 +303,18 @@ impl Page<'_> {
                 [("worker_type", "regular"), ("connection_mode", "http"), ("model", &*model.name)];
             text.sample(name, &labels, model.members.len() as f64);
         }
-        let breakers: &Breakers = &self.shared.breakers;
-        let gauges: [Named<WorkerValue<'_>>; 3] = [
+        let gauges: [Named<WorkerValue<'_>>; 2] = [
             Named("smg_worker_health", "1 for a worker that takes requests, else 0.", &|worker| {
                 f64::from(u8::from(worker.state == WorkerState::Ready))
             }),
             Named("smg_worker_requests_active", "Requests in flight at a worker.", &|worker| {
                 f64::from(self.shared.in_flight.get(worker.id))
             }),
-            Named(
-                "smg_worker_cb_state",
-                "Circuit breaker: 0 closed, 1 open, 2 half-open.",
-                &|worker| f64::from(breakers.view(worker.id, clock::now_ms()).state as u8),
-            ),
         ];
         for Named(name, help, value) in gauges {
             text.family(name, Family::Gauge, help);
             for worker in self.fleet.iter() {
                 text.sample(name, &[("worker", worker.url.as_str())], value(worker));
-            }
-        }
-        let name = "smg_worker_cb_transitions_total";
-        text.family(name, Family::Counter, "Changes of a worker's circuit breaker.");
-        for worker in self.fleet.iter() {
-            let view = breakers.view(worker.id, clock::now_ms());
-            for (change, &count) in Transition::ALL.iter().zip(&view.transitions) {
-                if count > 0 {
-                    let (from, to) = (change.from.as_str(), change.to.as_str());
-                    let labels = [("worker", worker.url.as_str()), ("from", from), ("to", to)];
-                    text.sample(name, &labels, f64::from(count));
-                }
             }
         }
         let name = "smg_worker_health_checks_total";
@@ -433,8 +444,10 @@ impl Page<'_> {
         let name = "smg_worker_overload_shed_total";
         let help = "Requests answered 503 because overload protection left nobody.";
         text.family(name, Family::Counter, help);
-        let sheds = self.sum(|cells| cells.sheds.get());
-        text.sample(name, &[("stage", "selection")], sheds as f64);
+        for (at, stage) in ["selection", "dispatch"].into_iter().enumerate() {
+            let sheds = self.sum(|cells| cells.sheds[at].get());
+            text.sample(name, &[("stage", stage)], sheds as f64);
+        }
     }
 }
 
