@@ -156,6 +156,8 @@ pub struct CacheConfig {
     pub eviction_interval_secs: u64,
     /// Budget per model and tree, in characters or tokens, each holder counted; at least 1.
     pub max_tree_size: usize,
+    /// Parts each model's trees are split into, on as many shards; at least 1.
+    pub index_shards: usize,
     /// Tokens per page; at least 1.
     pub block_size: usize,
     /// Which index requests are looked up in.
@@ -178,6 +180,7 @@ impl Default for CacheConfig {
             selection_temperature: 0.0,
             eviction_interval_secs: 120,
             max_tree_size: 1 << 26,
+            index_shards: 1,
             block_size: 16,
             index: CacheIndex::Tree,
             boundaries: Vec::new(),

@@ -137,6 +137,11 @@ impl Running {
         let listeners = (0..shards)
             .map(|_| listen(addr, "--host/--port", true))
             .collect::<Result<Vec<_>, _>>()?;
+        if config.cache.index_shards > shards {
+            let index_shards = config.cache.index_shards;
+            warn!(target: "smg", index_shards, shards,
+                "a model's trees are split over all shards; there are not more");
+        }
         let (commands, receiver) = async_channel::bounded(COMMAND_QUEUE);
         let shared = Arc::new(Shared::new(config, shards, commands)?);
         let (fault, faults) = mpsc::channel();

@@ -11,7 +11,8 @@ use crate::owner::{Ask, Key, RouteError, Session};
 
 /// A message in a shard's mailbox.
 pub enum Message {
-    /// Decide where a request goes; the receiver owns the model.
+    /// Decide where a request goes; the receiver owns the model, or the part of its
+    /// trees that the request belongs to.
     Route(Box<RouteRequest>),
     /// The answer to a [`Message::Route`] this shard sent.
     Routed(RouteReply),
@@ -134,8 +135,27 @@ impl Deref for Taken {
 pub struct Sweep {
     /// Model whose indexes are swept.
     pub model: ModelId,
-    /// Where the totals go, and the memory to be freed away from the shard.
-    pub reply: async_channel::Sender<(SweepReport, Vec<Garbage>)>,
+    /// Where the outcome goes.
+    pub reply: async_channel::Sender<Swept>,
+}
+
+/// Outcome of one slice of eviction.
+pub struct Swept {
+    /// Sizes after the slice.
+    pub report: SweepReport,
+    /// Memory to be freed away from the shard.
+    pub garbage: Vec<Garbage>,
+    /// With the last slice of one of several parts: the workers in it, which may be in others too.
+    pub tenants: Option<TreeTenants>,
+}
+
+/// Workers in the trees of a model, or in one part of them.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct TreeTenants {
+    /// In the string tree.
+    pub string: Vec<WorkerId>,
+    /// In the token tree.
+    pub token: Vec<WorkerId>,
 }
 
 /// State of a model's indexes after a slice.

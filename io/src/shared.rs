@@ -17,6 +17,7 @@ use crate::fleet::Fleet;
 use crate::http::admission::Admission;
 use crate::messages::Message;
 use crate::metrics::SharedCells;
+use crate::owner::Parts;
 use crate::runtime::driver::DriverReport;
 use crate::runtime::mailbox::Mesh;
 
@@ -24,6 +25,8 @@ use crate::runtime::mailbox::Mesh;
 pub struct Shared {
     /// Checked once, never changed.
     pub config: Config,
+    /// How the trees of a model are split over shards.
+    pub parts: Parts,
     /// The fleet epoch.
     pub fleet: ArcSwap<Fleet>,
     /// The load-report epoch.
@@ -73,6 +76,7 @@ impl Shared {
             cells: SharedCells::new(shards, &config.prometheus.duration_buckets),
             breakers: Breakers::new(crate::policies::breaker_config(&config)),
             admission: Admission::new(&config.admission, shards),
+            parts: Parts::new(&config.cache, shards),
             config,
             fleet: ArcSwap::default(),
             loads: ArcSwap::default(),

@@ -1,16 +1,53 @@
-//! A conversation's requests arrive on different shards; its prefix is known to one of them.
+//! A conversation's requests arrive on different shards; its prefix is known to one of them. With
+//! `--index-shards` the prefixes of one model are on several.
 
 use std::collections::HashMap;
 
-use crate::harness::{Client, Gateway, Worker};
+use crate::harness::{Client, Gateway, Worker, eventually};
 
 const CONVERSATIONS: usize = 6;
 const TURNS: usize = 8;
 
 #[test]
 fn every_turn_of_a_conversation_lands_on_one_worker() {
+    turns_stay_together("--shards 3 --policy cache_aware");
+}
+
+#[test]
+fn a_split_index_keeps_conversations_together_too() {
+    turns_stay_together("--shards 3 --index-shards 3 --policy cache_aware");
+}
+
+/// Prompts that part after less than the head that says which part of the index they belong to: what
+/// they share is stored once in each part that has some of them.
+#[test]
+fn prompts_that_part_early_are_spread_over_the_parts_of_the_index() {
+    const SHARED: &str = "Twenty characters...";
+    const PROMPTS: u32 = 30;
+    let prompt = |at: u32| {
+        let unlike_others = char::from_u32('A' as u32 + at).expect("a character");
+        SHARED.chars().chain([unlike_others; 100]).collect::<String>()
+    };
+    let worker = Worker::obliging();
+    for (index_shards, parts) in [(1, 1), (3, 3), (9, 3)] {
+        let flags = format!("--shards 3 --index-shards {index_shards} --eviction-interval 1");
+        let gateway = Gateway::before([&worker]).flags(&flags).start();
+        let chars = parts * SHARED.len() + PROMPTS as usize * 100;
+        // More than once, since an owner that answers too late has recorded nothing.
+        eventually(&format!("{flags}: {chars} characters are stored"), || {
+            for at in 0..PROMPTS {
+                let response = Client::connect(&gateway).ask(&prompt(at));
+                assert_eq!(response.status(), 200);
+            }
+            gateway.metrics().sum("smg_cache_tree_chars") as usize == chars
+        });
+        assert_eq!(gateway.metrics().sum("smg_cache_tree_tenants"), 1.0, "one worker in one tree");
+    }
+}
+
+fn turns_stay_together(flags: &str) {
     let workers = [Worker::obliging(), Worker::obliging(), Worker::obliging()];
-    let gateway = Gateway::before(&workers).flags("--shards 3 --policy cache_aware").start();
+    let gateway = Gateway::before(&workers).flags(flags).start();
 
     let mut turns_at = [(); CONVERSATIONS].map(|()| HashMap::<String, usize>::new());
     for turn in 0..TURNS {

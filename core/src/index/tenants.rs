@@ -125,6 +125,12 @@ impl<S: Default> Tenants<S> {
         self.table[tenant as usize].worker
     }
 
+    /// The registrations that have not been removed, with their states.
+    pub fn live(&self) -> impl Iterator<Item = (WorkerId, &S)> {
+        let live = self.table.iter().filter(|registration| registration.is_live);
+        live.map(|registration| (registration.worker, &registration.state))
+    }
+
     /// State of a tenant.
     #[inline]
     pub fn state(&self, tenant: Tenant) -> &S {

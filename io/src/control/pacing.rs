@@ -1,18 +1,18 @@
-//! Eviction pacing: asks each model's owner for bounded slices until its indexes are within budget,
+//! Eviction pacing: asks the owner of each model, or of each part of its trees, for bounded slices until its indexes are within budget,
 //! and keeps their sizes for the exposition.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use smg_core::fleet::ModelId;
+use smg_core::fleet::{ModelId, WorkerId};
 use tracing::{debug, info};
 
 use super::registry::Registry;
 use super::seam::Runtime;
-use crate::messages::{Message, Sweep, SweepReport};
+use crate::messages::{Message, Sweep, SweepReport, Swept, TreeTenants};
 use crate::shared::Shared;
 
 /// Between two slices of one sweep: lookups go first.
@@ -58,6 +58,8 @@ pub async fn run<R: Runtime>(
     }
 }
 
+/// Sweeps the indexes of one model, part after part. Nothing if an owner does not answer, or if there
+/// is more to do than one sweep may.
 async fn sweep<R: Runtime>(
     runtime: R,
     shared: &Shared,
@@ -65,11 +67,30 @@ async fn sweep<R: Runtime>(
     name: &str,
 ) -> Option<SweepReport> {
     let owner = shared.fleet.load().placement.models.get(model.0 as usize)?.owner;
-    let mut evicted = 0;
+    let mut total = Total::default();
+    for shard in shared.parts.shards(owner) {
+        sweep_part(runtime, shared, model, shard, &mut total).await?;
+    }
+    let evicted = total.report.evicted;
+    if evicted > 0 {
+        debug!(target: "smg::policies::cache_aware", model = name, evicted,
+            max_size = shared.config.cache.max_tree_size, "tree eviction completed");
+    }
+    Some(total.finish())
+}
+
+/// Asks the shard with one part for slices until its part is within its budget.
+async fn sweep_part<R: Runtime>(
+    runtime: R,
+    shared: &Shared,
+    model: ModelId,
+    shard: usize,
+    total: &mut Total,
+) -> Option<()> {
     for _ in 0..MAX_SLICES {
         let (reply, answer) = async_channel::bounded(1);
         let message = Message::Sweep(Sweep { model, reply });
-        if shared.mesh.send(shared.control_sender(), owner, message).is_err() {
+        if shared.mesh.send(shared.control_sender(), shard, message).is_err() {
             return None;
         }
         let answer = async { answer.recv().await.ok() };
@@ -78,19 +99,47 @@ async fn sweep<R: Runtime>(
             None
         };
         // The memory a slice frees goes back here and not on the shard's time.
-        let (report, garbage) = futures_lite::future::or(answer, patience).await?;
+        let Swept { report, garbage, tenants } = futures_lite::future::or(answer, patience).await?;
         drop(garbage);
-        evicted += report.evicted;
+        total.report.evicted += report.evicted;
         if report.done {
-            if evicted > 0 {
-                debug!(target: "smg::policies::cache_aware", model = name, evicted,
-                    max_size = shared.config.cache.max_tree_size, "tree eviction completed");
-            }
-            return Some(report);
+            total.add(report, tenants);
+            return Some(());
         }
         runtime.sleep(SLICE_PAUSE).await;
     }
     None
+}
+
+/// Sums over the parts of a model's indexes.
+#[derive(Default)]
+struct Total {
+    report: SweepReport,
+    /// Workers of the parts before, where there are several: one may be in more than one.
+    string: HashSet<WorkerId>,
+    token: HashSet<WorkerId>,
+}
+
+impl Total {
+    /// Adds the sizes of a part after its last slice; the evicted are counted slice by slice.
+    fn add(&mut self, part: SweepReport, tenants: Option<TreeTenants>) {
+        let sum = &mut self.report;
+        sum.chars += part.chars;
+        sum.tokens += part.tokens;
+        sum.placements += part.placements;
+        sum.string_tenants += part.string_tenants;
+        sum.token_tenants += part.token_tenants;
+        if let Some(TreeTenants { string, token }) = tenants {
+            self.string.extend(string);
+            self.token.extend(token);
+            sum.string_tenants = self.string.len();
+            sum.token_tenants = self.token.len();
+        }
+    }
+
+    fn finish(self) -> SweepReport {
+        SweepReport { done: true, ..self.report }
+    }
 }
 
 fn log_memory(gauges: &TreeGauges) {
@@ -107,4 +156,43 @@ fn log_memory(gauges: &TreeGauges) {
     info!(target: "smg::policies::cache_aware",
         "Tree memory: string_trees={models} models / {chars} chars, token_trees={models} models / \
          {tokens} tokens, hash_index={models} models / {entries} entries");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn worker(slot: u32) -> WorkerId {
+        WorkerId { slot, generation: 0 }
+    }
+
+    fn part(chars: u64, string: &[u32], token: &[u32]) -> (SweepReport, TreeTenants) {
+        let report = SweepReport {
+            done: true,
+            chars,
+            string_tenants: string.len(),
+            token_tenants: token.len(),
+            ..SweepReport::default()
+        };
+        let workers = |slots: &[u32]| slots.iter().copied().map(worker).collect();
+        (report, TreeTenants { string: workers(string), token: workers(token) })
+    }
+
+    #[test]
+    fn a_worker_in_two_parts_counts_once() {
+        let mut total = Total::default();
+        for (report, tenants) in [part(10, &[0, 1], &[]), part(5, &[1, 2], &[4])] {
+            total.add(report, Some(tenants));
+        }
+        let SweepReport { chars, string_tenants, token_tenants, .. } = total.finish();
+        assert_eq!((chars, string_tenants, token_tenants), (15, 3, 1));
+    }
+
+    #[test]
+    fn the_only_part_is_the_total() {
+        let (report, _) = part(10, &[0, 1], &[3]);
+        let mut total = Total::default();
+        total.add(report, None);
+        assert_eq!(total.finish(), report);
+    }
 }

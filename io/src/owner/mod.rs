@@ -3,6 +3,7 @@
 
 mod explain;
 mod hashed;
+mod parts;
 mod sessions;
 #[cfg(test)]
 mod tests;
@@ -19,12 +20,13 @@ use smg_core::policy::{Candidates, Choice, NoWorker, PolicyState};
 use smg_core::rng::Rng;
 
 use crate::config::{CacheIndex, Config};
-use crate::messages::SweepReport;
+use crate::messages::{SweepReport, TreeTenants};
 use crate::policies;
 use crate::runtime::clock;
 
 pub use explain::{Contender, contenders};
 use hashed::HashMode;
+pub use parts::Parts;
 
 /// Entries evicted per slice.
 const SLICE_ENTRIES: usize = 512;
@@ -141,7 +143,7 @@ struct Owned {
     state: PolicyState,
 }
 
-/// Owned by one shard.
+/// Owned by one shard: all of a model's indexes, or one part of its trees ([`Parts`]).
 pub struct Owner {
     config: CacheAwareConfig,
     limits: Limits,
@@ -159,11 +161,11 @@ pub struct Owner {
 
 impl Owner {
     /// Owns nothing yet. `active_keys` is shared with all shards.
-    pub fn new(config: &Config, active_keys: ActiveKeys) -> Self {
+    pub fn new(config: &Config, parts: Parts, active_keys: ActiveKeys) -> Self {
         let budget = config.cache.max_tree_size as u64;
         Self {
             config: policies::cache_aware_config(config),
-            limits: Limits::new(budget).with_seed(clock::seed()),
+            limits: parts.limits(budget).with_seed(clock::seed()),
             hash: (config.cache.index == CacheIndex::Hash)
                 .then(|| hashed::Settings::new(&config.cache)),
             assignment: config.sticky.assignment_mode.map(policies::assignment),
@@ -244,6 +246,16 @@ impl Owner {
             if let Some(hash) = &mut owned.hash {
                 hash.index.remove_worker(worker);
             }
+        }
+    }
+
+    /// Workers in a model's trees.
+    pub fn tenants(&self, model: ModelId) -> TreeTenants {
+        let owned = self.models.get(&model);
+        let (text, tokens) = owned.map_or((None, None), |o| (o.text.as_ref(), o.tokens.as_ref()));
+        TreeTenants {
+            string: text.map_or_else(Vec::new, |tree| tree.workers().collect()),
+            token: tokens.map_or_else(Vec::new, |tree| tree.workers().collect()),
         }
     }
 

@@ -57,7 +57,7 @@ fn ask(key: Key<'_>) -> Ask<'_> {
 fn owner(change: impl FnOnce(&mut Config)) -> Owner {
     let mut config = Config::default();
     change(&mut config);
-    Owner::new(&config, ActiveKeys::default())
+    Owner::new(&config, Parts::new(&config.cache, 1), ActiveKeys::default())
 }
 
 fn hash_mode() -> Owner {

@@ -26,7 +26,8 @@ use crate::runtime::clock;
 const CACHE_AWARE: &str = "smg::policies::cache_aware";
 
 impl Shard {
-    /// Decides for a request that another shard read; this shard owns its model.
+    /// Decides for a request that another shard read; this shard has its part of the
+    /// model's index.
     pub fn decide_for(&self, model: ModelId, ask: &Ask<'_>) -> Result<Taken, RouteError> {
         let fleet = self.shared.fleet.load();
         let placed = fleet.placement.models.get(model.0 as usize).ok_or(RouteError::ModelGone)?;
@@ -34,7 +35,7 @@ impl Shard {
     }
 
     /// Decides where a request goes. Where the policy needs the model's owner, or the request has a
-    /// sticky key, this shard must be it.
+    /// sticky key, this shard must be the one that [`Parts::decider`](crate::owner::Parts) names.
     pub(super) fn decide(
         &self,
         fleet: &Fleet,

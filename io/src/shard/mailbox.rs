@@ -9,7 +9,7 @@ use monoio::net::UnixStream;
 
 use super::{Shard, accept};
 use crate::http::admission;
-use crate::messages::{Message, RouteReply};
+use crate::messages::{Message, RouteReply, Swept};
 use crate::runtime::clock;
 use crate::runtime::mailbox::Mesh;
 
@@ -100,10 +100,14 @@ fn handle(shard: &Rc<Shard>, message: Message) {
             shard.pools.borrow_mut().forget(worker);
         }
         Message::Sweep(sweep) => {
-            let swept = shard.owner.borrow_mut().sweep(sweep.model, clock::now_ms());
+            let is_part = shard.shared.parts.count() > 1;
+            let mut owner = shard.owner.borrow_mut();
+            let (report, garbage) = owner.sweep(sweep.model, clock::now_ms());
+            let tenants = (is_part && report.done).then(|| owner.tenants(sweep.model));
+            drop(owner);
             shard.count_pinned_keys();
             // The control core may have lost patience.
-            let _ = sweep.reply.try_send(swept);
+            let _ = sweep.reply.try_send(Swept { report, garbage, tenants });
         }
         // Every batch ends with a look at the queue.
         Message::Permit => {}

@@ -39,7 +39,7 @@ pub struct Shard {
     pub shared: Arc<Shared>,
     /// Idle connections to workers.
     pub pools: RefCell<Pools>,
-    /// Indexes of the models this shard owns.
+    /// Indexes of the models this shard owns, or its part of them.
     pub owner: RefCell<Owner>,
     /// Scratch space for reading prompts.
     pub extractor: RefCell<Extractor>,
@@ -76,7 +76,11 @@ impl Shard {
         Rc::new(Self {
             index,
             pools: RefCell::new(Pools::new(idle)),
-            owner: RefCell::new(Owner::new(&shared.config, shared.active_keys.clone())),
+            owner: RefCell::new(Owner::new(
+                &shared.config,
+                shared.parts,
+                shared.active_keys.clone(),
+            )),
             extractor: RefCell::new(Extractor::new()),
             tokens: RefCell::default(),
             policy: RefCell::default(),

@@ -88,16 +88,26 @@ impl Shard {
             self.cells().key_sources[usize::from(!session.from_rid)].inc();
         }
         let needs_owner = policy.needs_owner() || ask.session.is_some();
-        let step = if !needs_owner || model.owner == self.index {
+        let decider = match needs_owner {
+            true => self.shared.parts.decider(model.owner, policy, &ask),
+            false => self.index,
+        };
+        let step = if decider == self.index {
             Step::Decided(self.decide(&fleet, model, &ask))
         } else {
-            self.ask_owner(&fleet, model, &ask)
+            self.ask_owner(&fleet, model, decider, &ask)
         };
         Ok(Routing { model: model.id, stream: prompt.stream, step })
     }
 
-    /// Sends the question to the owner. When its mailbox is full the request is decided without it.
-    fn ask_owner(self: &Rc<Self>, fleet: &Fleet, model: &ModelPlacement, ask: &Ask<'_>) -> Step {
+    /// Sends the question to the shard `owner`. When its mailbox is full the request is decided without it.
+    fn ask_owner(
+        self: &Rc<Self>,
+        fleet: &Fleet,
+        model: &ModelPlacement,
+        owner: usize,
+        ask: &Ask<'_>,
+    ) -> Step {
         let sticky = ask.session.is_some() || ask.routing_key.is_some();
         let patience = if sticky { STICKY_PATIENCE } else { OWNER_PATIENCE };
         let ticket = Ticket::new(self.clone(), model.id, patience);
@@ -108,7 +118,7 @@ impl Shard {
             ask: OwnedAsk::of(ask),
         };
         let message = Message::Route(Box::new(question));
-        match self.shared.mesh.send(self.index, model.owner, message) {
+        match self.shared.mesh.send(self.index, owner, message) {
             Ok(()) => Step::Asked(ticket),
             Err(_) => {
                 self.cells().owner_overloaded.inc();

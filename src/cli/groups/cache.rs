@@ -51,6 +51,12 @@ pub struct CacheArgs {
     #[arg(long, value_name = "UNITS", value_parser = whole::<usize>,
           default_value_t = CacheConfig::default().max_tree_size)]
     max_tree_size: usize,
+    /// Shards a model's trees are split over, by the beginning of the prompt: for one model that
+    /// keeps a CPU busy with decisions. Each has its share of --max-tree-size; there are never more
+    /// than --shards
+    #[arg(long, value_name = "SHARDS", value_parser = whole::<usize>,
+          default_value_t = CacheConfig::default().index_shards)]
+    index_shards: usize,
     /// Tokens per page of the token tree: the engines' KV cache page size
     #[arg(long, value_name = "TOKENS", value_parser = whole::<usize>,
           default_value_t = CacheConfig::default().block_size)]
@@ -79,6 +85,13 @@ impl CacheArgs {
                 "cache_index=hash requires non-empty cache_boundaries",
             ));
         }
+        let index_shards = positive("index_shards", self.index_shards)?;
+        require(
+            index_shards == 1 || self.cache_index == CacheIndex::Tree,
+            "index_shards",
+            index_shards,
+            "Must be 1 with cache_index=hash, which is not split",
+        )?;
         Ok(CacheConfig {
             threshold: self.cache_threshold,
             balance_abs: self.balance_abs_threshold,
@@ -92,6 +105,7 @@ impl CacheArgs {
                 self.eviction_interval,
             )?,
             max_tree_size: positive("max_tree_size", self.max_tree_size)?,
+            index_shards,
             block_size: positive("block_size", self.block_size)?,
             index: self.cache_index,
             boundaries: self.cache_boundaries,

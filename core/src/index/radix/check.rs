@@ -138,6 +138,7 @@ impl<A: Alphabet> RadixTree<A> {
             }
         }
         assert_eq!(self.size, size);
+        assert_eq!(self.workers().count(), size.tenants);
         let (live, filled) = self.slab.usage();
         assert_eq!(live, live_items);
         assert!(live <= filled);

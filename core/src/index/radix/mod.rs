@@ -102,6 +102,11 @@ impl<A: Alphabet> RadixTree<A> {
         self.size.tenants
     }
 
+    /// The registered workers with at least one entry.
+    pub fn workers(&self) -> impl Iterator<Item = WorkerId> {
+        self.tenants.live().filter(|(_, state)| state.entries > 0).map(|(worker, _)| worker)
+    }
+
     /// Number of (node, worker) entries in memory, those of removed workers included.
     pub fn entries(&self) -> u64 {
         self.size.entries

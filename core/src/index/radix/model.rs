@@ -155,9 +155,10 @@ impl<U: Clone + Ord> Model<U> {
     }
 
     fn edge_units(&self, (namespace, prefix): &Prefix<U>) -> u64 {
-        let above = (1..prefix.len())
-            .rev()
-            .find(|&len| self.nodes.contains_key(&(*namespace, prefix[..len].to_vec())));
+        let above = self.nodes.keys().filter(|(other_namespace, other)| {
+            other_namespace == namespace && other.len() < prefix.len() && prefix.starts_with(other)
+        });
+        let above = above.map(|(_, other)| other.len()).max();
         (prefix.len() - above.unwrap_or(0)) as u64 * self.weight
     }
 

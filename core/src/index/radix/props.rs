@@ -1,10 +1,11 @@
 //! Random operations on a tree and on the naive one, compared after every step.
 
 use std::borrow::Borrow;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use proptest::test_runner::Config;
+use proptest::test_runner::{Config, TestRunner};
 
 use super::super::slab::Slab;
 use super::super::{Limits, TextTree, TokenTree};
@@ -46,7 +47,7 @@ fn step(max_fragments: usize, workers: u8) -> impl Strategy<Value = Step> {
 }
 
 /// How prompts of one kind are made and read back.
-trait Kind {
+trait Kind: std::fmt::Debug {
     type Alphabet: Alphabet;
     type Prompt: Borrow<<Self::Alphabet as Alphabet>::Prompt>;
     type Unit: Clone + Ord + std::fmt::Debug;
@@ -57,11 +58,17 @@ trait Kind {
     fn weight(&self) -> u64;
 }
 
-/// Text of one, two, three and four byte characters; equal lead bytes, combining marks.
-struct Chars;
+/// Text of one, two, three and four byte characters; equal lead bytes, combining marks. Each fragment
+/// comes this many times in a row.
+#[derive(Debug, Clone, Copy)]
+struct Chars(usize);
 
-/// Tokens in pages of this size.
-struct Tokens(u32);
+/// Tokens in pages, each fragment `repeat` times in a row.
+#[derive(Debug, Clone, Copy)]
+struct Tokens {
+    page: u32,
+    repeat: usize,
+}
 
 const TEXT_FRAGMENTS: [&str; 12] = [
     "a",
@@ -102,7 +109,7 @@ impl Kind for Chars {
     }
 
     fn prompt(&self, fragments: &[u8]) -> String {
-        fragments.iter().map(|&at| TEXT_FRAGMENTS[usize::from(at)]).collect()
+        fragments.iter().map(|&at| TEXT_FRAGMENTS[usize::from(at)].repeat(self.0)).collect()
     }
 
     fn units(&self, items: &[u8]) -> Vec<char> {
@@ -120,19 +127,22 @@ impl Kind for Tokens {
     type Unit = Vec<u32>;
 
     fn tree(&self, limits: Limits) -> TokenTree {
-        TokenTree::new(limits, self.0)
+        TokenTree::new(limits, self.page)
     }
 
     fn prompt(&self, fragments: &[u8]) -> Vec<u32> {
-        fragments.iter().flat_map(|&at| TOKEN_FRAGMENTS[usize::from(at)]).copied().collect()
+        fragments
+            .iter()
+            .flat_map(|&at| TOKEN_FRAGMENTS[usize::from(at)].repeat(self.repeat))
+            .collect()
     }
 
     fn units(&self, items: &[u32]) -> Vec<Vec<u32>> {
-        items.chunks_exact(self.0 as usize).map(<[u32]>::to_vec).collect()
+        items.chunks_exact(self.page as usize).map(<[u32]>::to_vec).collect()
     }
 
     fn weight(&self) -> u64 {
-        self.0.into()
+        self.page.into()
     }
 }
 
@@ -288,46 +298,67 @@ fn run<K: Kind>(kind: &K, limits: Limits, steps: &[Step]) {
     pair.tree.check();
 }
 
-/// Cases per property: few in every test run, as many as `SMG_PROPTEST_CASES` asks for otherwise.
-fn cases() -> Config {
-    let cases = std::env::var("SMG_PROPTEST_CASES").ok().and_then(|n| n.parse().ok());
-    Config { cases: cases.unwrap_or(10), failure_persistence: None, ..Config::default() }
+/// Runs sequences of up to `most` steps and says how many steps they were. There are ten sequences in
+/// every test run, or one in `rarity` of what `SMG_PROPTEST_CASES` asks for.
+fn compare<K: Kind>(
+    most: usize,
+    step: impl Strategy<Value = Step>,
+    kinds: impl Strategy<Value = K>,
+    limits: Limits,
+    rarity: u32,
+) {
+    let asked = std::env::var("SMG_PROPTEST_CASES").ok().and_then(|n| n.parse::<u32>().ok());
+    let cases = (asked.unwrap_or(0) / rarity).max(10);
+    let config = Config { cases, failure_persistence: None, ..Config::default() };
+    let operations = Cell::new(0);
+    let strategy = (prop::collection::vec(step, 1..most), kinds);
+    let outcome = TestRunner::new(config).run(&strategy, |(steps, kind)| {
+        run(&kind, limits, &steps);
+        operations.set(operations.get() + steps.len());
+        Ok(())
+    });
+    if let Err(failure) = outcome {
+        panic!("{failure}");
+    }
+    println!("{} operations compared", operations.get());
 }
 
-proptest! {
-    #![proptest_config(cases())]
+#[test]
+fn text_tree_equals_the_naive_tree() {
+    compare(60, step(8, 6), Just(Chars(1)), roomy(), 1);
+}
 
-    #[test]
-    fn text_tree_equals_the_naive_tree(steps in prop::collection::vec(step(8, 6), 1..60)) {
-        run(&Chars, roomy(), &steps);
-    }
+#[test]
+fn text_tree_equals_the_naive_tree_at_its_limits() {
+    compare(60, step(8, 6), Just(Chars(1)), tight(), 1);
+}
 
-    #[test]
-    fn text_tree_equals_the_naive_tree_at_its_limits(
-        steps in prop::collection::vec(step(8, 6), 1..60)
-    ) {
-        run(&Chars, tight(), &steps);
-    }
+#[test]
+fn token_tree_equals_the_naive_tree() {
+    compare(60, step(8, 6), (1u32..6).prop_map(|page| Tokens { page, repeat: 1 }), roomy(), 1);
+}
 
-    #[test]
-    fn token_tree_equals_the_naive_tree(
-        steps in prop::collection::vec(step(8, 6), 1..60),
-        page in 1u32..6,
-    ) {
-        run(&Tokens(page), roomy(), &steps);
-    }
+#[test]
+fn token_tree_equals_the_naive_tree_at_its_limits() {
+    compare(60, step(8, 6), (1u32..6).prop_map(|page| Tokens { page, repeat: 1 }), tight(), 1);
+}
 
-    #[test]
-    fn token_tree_equals_the_naive_tree_at_its_limits(
-        steps in prop::collection::vec(step(8, 6), 1..60),
-        page in 1u32..6,
-    ) {
-        run(&Tokens(page), tight(), &steps);
-    }
+/// Short prompts and many workers: nodes with dozens of holders.
+#[test]
+fn crowds_equal_the_naive_tree() {
+    compare(120, step(3, 40), Just(Chars(1)), roomy(), 1);
+}
 
-    /// Short prompts and many workers: nodes with dozens of holders.
-    #[test]
-    fn crowds_equal_the_naive_tree(steps in prop::collection::vec(step(3, 40), 1..120)) {
-        run(&Chars, roomy(), &steps);
-    }
+/// Prompts of up to 100,000 characters under a ceiling of a few of them.
+#[test]
+fn long_texts_equal_the_naive_tree() {
+    let limits = Limits { budget_units: 400_000, ceiling_units: 500_000, ..roomy() };
+    compare(8, step(8, 6), Just(Chars(700)), limits, 100);
+}
+
+/// The same in tokens.
+#[test]
+fn long_token_prompts_equal_the_naive_tree() {
+    let limits = Limits { budget_units: 400_000, ceiling_units: 500_000, ..roomy() };
+    compare(8, step(8, 6), (1u32..40).prop_map(|page| Tokens { page, repeat: 800 }), limits, 100);
 }
