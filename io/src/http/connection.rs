@@ -91,10 +91,11 @@ impl Connection {
             first = false;
             self.state.fresh.set(false);
             let next = match read {
-                Ok(head) => self.request(head).await,
+                // On the heap while it lasts, so that an idle connection is small.
+                Ok(head) => Box::pin(self.request(head)).await,
                 Err(Stop::Close) => Next::Close,
                 Err(Stop::Refuse(error)) => {
-                    self.refuse_unread(Route::Unknown, &error, b"").await;
+                    Box::pin(self.refuse_unread(Route::Unknown, &error, b"")).await;
                     Next::Close
                 }
             };
