@@ -10,6 +10,8 @@ use crate::http::watchdog::Watchdog;
 
 /// First buffer of a connection in bytes; most request heads and short bodies fit.
 const FIRST_BUFFER: usize = 4 * 1024;
+/// Buffer that watches a client which is being sent a stream, in bytes.
+const LITTLE_BUFFER: usize = 512;
 /// Largest buffer kept ready for the next request of a connection that sends large ones.
 const LARGEST_READY_BUFFER: usize = 32 * 1024;
 /// Bytes a client may send ahead while its request is under way; beyond, reading stops.
@@ -63,6 +65,11 @@ impl ClientSide {
         self.buf = ahead;
         self.ready_buffer =
             message_len.next_power_of_two().clamp(FIRST_BUFFER, LARGEST_READY_BUFFER);
+    }
+
+    /// Expects nothing large from the client soon: what watches it meanwhile takes little memory.
+    pub fn expect_little(&mut self) {
+        self.ready_buffer = LITTLE_BUFFER;
     }
 
     /// Moves the deadline of whatever is waited for.

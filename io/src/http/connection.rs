@@ -161,17 +161,18 @@ impl Connection {
                 }
             };
         self.client.begin_next(whole.ahead, whole.buf.len());
-        let request = Request {
+        let mut request = Request {
             buf: Rc::new(whole.buf),
             head,
             headers: std::mem::take(&mut self.headers),
+            body_len: whole.body.len(),
             body: whole.body,
             route,
             id,
             started,
         };
         let next = match route {
-            Route::Inference(endpoint) => self.infer(endpoint, &request, credentials).await,
+            Route::Inference(endpoint) => self.infer(endpoint, &mut request, credentials).await,
             Route::Own(own) => admin::serve(self, own, &request).await,
             // `check` refuses unknown routes.
             Route::Unknown => Next::Close,

@@ -33,7 +33,7 @@ const MAX_REFUSED_ADMISSIONS: usize = 16;
 struct Flight<'a> {
     connection: &'a mut Connection,
     endpoint: Endpoint,
-    request: &'a Request,
+    request: &'a mut Request,
     credentials: Credentials,
     /// Workers that were tried or whose breaker refused.
     tried: Vec<WorkerId>,
@@ -63,7 +63,7 @@ impl Connection {
     pub(super) async fn infer(
         &mut self,
         endpoint: Endpoint,
-        request: &Request,
+        request: &mut Request,
         credentials: Credentials,
     ) -> Next {
         self.shard.retry_budget.borrow_mut().note_request(clock::now_ms());
@@ -133,6 +133,9 @@ impl Flight<'_> {
             Ok(routing) => routing,
             Err(error) => return Err(self.connection.fail(self.request, &error).await),
         };
+        if routing.stream {
+            self.connection.client.expect_little();
+        }
         if self.model.replace(routing.model).is_none() {
             let cells = shard.cells().model(ModelLabel::of(routing.model));
             cells.requests[self.endpoint as usize][usize::from(routing.stream)].inc();
@@ -380,7 +383,7 @@ impl Flight<'_> {
             worker = worker.url.as_str(),
             model = &*worker.model_name,
             attempts = self.retries.attempts(),
-            request_bytes = self.request.body.len(),
+            request_bytes = self.request.body_len,
             response_bytes = bytes,
             latency_us,
             request_id = %String::from_utf8_lossy(&self.request.id),

@@ -22,7 +22,7 @@ use crate::messages::Taken;
 use crate::shard::Shard;
 
 /// First buffer for a body in bytes; tokens of a stream are far smaller.
-const FIRST_BODY_BUFFER: usize = 4 * 1024;
+const FIRST_BODY_BUFFER: usize = 2 * 1024;
 /// Largest buffer for a body in bytes, reached by doubling while reads fill it.
 const LARGEST_BODY_BUFFER: usize = 64 * 1024;
 /// A client that takes nothing for this long is given up.
@@ -61,7 +61,7 @@ pub struct Relay<'a> {
     /// The client's sending side.
     pub writer: &'a mut Writer,
     /// The request being answered.
-    pub request: &'a Request,
+    pub request: &'a mut Request,
     /// The worker that answers.
     pub worker: &'a Worker,
     /// Close the client's connection after this answer.
@@ -88,6 +88,9 @@ impl Relay<'_> {
         );
         flow.cut = flow.body.first(&buf[head.len..], &mut out).is_err();
         drop(buf);
+        if !flow.finished() {
+            self.request.release_body();
+        }
         let sent = match self.pump(&mut flow, Framed { buf: out, start: 0 }).await {
             Ok(sent) => sent,
             Err(sent) => return (Ending::ClientGone, sent),

@@ -8,6 +8,9 @@ use smg_core::http1::{Header, Known, RequestHead, find, path_and_query, split_qu
 
 use crate::http::route::Route;
 
+/// Buffers up to this size in bytes are not worth giving up.
+const RELEASED_FROM: usize = 1024;
+
 /// A request as the relay sends it on: the client's bytes, and where things are in them.
 pub struct Request {
     /// Head and decoded body, contiguous.
@@ -16,8 +19,10 @@ pub struct Request {
     pub head: RequestHead,
     /// Its headers.
     pub headers: Vec<Header>,
-    /// Where the body is in `buf`.
+    /// Where the body is in `buf`; empty once it has been released.
     pub body: Range<usize>,
+    /// Bytes of the body, released or not.
+    pub body_len: usize,
     /// What it asks for.
     pub route: Route,
     /// The id returned to the client and sent to the worker.
@@ -30,6 +35,15 @@ impl Request {
     /// The body's bytes.
     pub fn body(&self) -> &[u8] {
         &self.buf[self.body.clone()]
+    }
+
+    /// Gives up the body's memory: no further attempt will send it. The head stays.
+    pub fn release_body(&mut self) {
+        let start = self.body.start;
+        if self.buf.capacity() > RELEASED_FROM {
+            self.buf = Rc::new(self.buf[..start].to_vec());
+            self.body = start..start;
+        }
     }
 
     /// Whether errors take Anthropic's shape.
