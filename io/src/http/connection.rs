@@ -173,7 +173,7 @@ impl Connection {
         };
         let next = match route {
             Route::Inference(endpoint) => self.infer(endpoint, &mut request, credentials).await,
-            Route::Own(own) => admin::serve(self, own, &request).await,
+            Route::Own(own) => Box::pin(admin::serve(self, own, &request)).await,
             // `check` refuses unknown routes.
             Route::Unknown => Next::Close,
         };

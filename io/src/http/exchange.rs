@@ -103,7 +103,8 @@ async fn connect(
     worker: &Worker,
 ) -> Result<Upstream, ExchangeError> {
     let timeout = Duration::from_secs(shard.shared.config.limits.connect_timeout_secs);
-    match client.watch(Upstream::connect(worker.addr, timeout)).await {
+    // On the heap, because it is large and rare.
+    match client.watch(Box::pin(Upstream::connect(worker.addr, timeout))).await {
         Ok(outcome) => outcome.map_err(ExchangeError::Connect),
         Err(interrupt) => Err(interrupt.into()),
     }
