@@ -1,6 +1,7 @@
 //! What is compared: this crate's trees, kv-index's, and the least work any tree has to do.
 
 use std::hint::black_box;
+use std::ops::Range;
 
 use smg_core::index::{Alphabet, Limits, Pages, RadixTree, Text, TextTree, TokenTree};
 
@@ -21,8 +22,13 @@ pub trait Kind {
     fn prompt(tokens: &[u32]) -> Self::Owned;
     fn borrow(prompt: &Self::Owned) -> &Self::Prompt;
     fn copy_into(prompt: &Self::Prompt, scratch: &mut Self::Owned);
-    fn head(prompt: &Self::Prompt, units: usize) -> &Self::Prompt;
+    fn part(prompt: &Self::Prompt, units: Range<usize>) -> &Self::Prompt;
+    fn head(prompt: &Self::Prompt, units: usize) -> &Self::Prompt {
+        Self::part(prompt, 0..units)
+    }
     fn is_equal(a: &Self::Prompt, b: &Self::Prompt) -> bool;
+    fn copy(prompt: &Self::Prompt) -> Self::Owned;
+    fn units(prompt: &Self::Prompt) -> usize;
     /// Appends what follows the first `from` units.
     fn append(slab: &mut Self::Owned, prompt: &Self::Prompt, from: usize);
     fn peer_record(peer: &Self::Peer, prompt: &Self::Prompt, worker: &'static str) -> usize;
@@ -66,12 +72,20 @@ impl Kind for Chars {
         scratch.push_str(prompt);
     }
 
-    fn head(prompt: &str, units: usize) -> &str {
-        &prompt[..units]
+    fn part(prompt: &str, units: Range<usize>) -> &str {
+        &prompt[units]
     }
 
     fn is_equal(a: &str, b: &str) -> bool {
         a == b
+    }
+
+    fn copy(prompt: &str) -> String {
+        prompt.to_owned()
+    }
+
+    fn units(prompt: &str) -> usize {
+        prompt.len()
     }
 
     fn append(slab: &mut String, prompt: &str, from: usize) {
@@ -121,12 +135,20 @@ impl Kind for Tokens {
         scratch.extend_from_slice(prompt);
     }
 
-    fn head(prompt: &[u32], units: usize) -> &[u32] {
-        &prompt[..units]
+    fn part(prompt: &[u32], units: Range<usize>) -> &[u32] {
+        &prompt[units]
     }
 
     fn is_equal(a: &[u32], b: &[u32]) -> bool {
         a == b
+    }
+
+    fn copy(prompt: &[u32]) -> Vec<u32> {
+        prompt.to_vec()
+    }
+
+    fn units(prompt: &[u32]) -> usize {
+        prompt.len()
     }
 
     fn append(slab: &mut Vec<u32>, prompt: &[u32], from: usize) {

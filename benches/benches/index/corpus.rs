@@ -42,13 +42,18 @@ impl Corpus {
 
     /// Length in tokens of a prompt at a turn, counted from 1.
     pub fn turn_tokens(&self, turn: usize) -> usize {
-        let system_tokens = self.tokens / 5 / PAGE_TOKENS * PAGE_TOKENS;
+        let system_tokens = self.system_tokens();
         let part = (self.tokens - system_tokens) * turn / self.turns;
         if turn == self.turns {
             self.tokens
         } else {
             (system_tokens + part) / PAGE_TOKENS * PAGE_TOKENS
         }
+    }
+
+    /// Length in tokens of the part that conversations share with others.
+    pub fn system_tokens(&self) -> usize {
+        self.tokens / 5 / PAGE_TOKENS * PAGE_TOKENS
     }
 
     /// Conversations in a random order.

@@ -7,22 +7,24 @@ use smg_core::rng::Rng;
 
 use crate::arms::{Kind, Ours, record_peer};
 use crate::corpus::{Corpus, worker_of};
+use crate::pieces::Pieces;
 use crate::stats::Samples;
 
 /// Prompt length in tokens and turns until it is reached.
 const LENGTHS: [(usize, usize); 3] = [(1024, 4), (8192, 8), (32_768, 16)];
 const LOADED_TOKENS: usize = 8 << 20;
 
-/// Three arms on one kind of prompt.
+/// Four arms on one kind of prompt.
 struct Arms<K: Kind> {
     ours: Ours<K>,
     peer: K::Peer,
     /// Full prompts in one piece each, for the plain comparison.
     flat: Vec<K::Owned>,
+    pieces: Pieces<K>,
     slab: K::Owned,
     scratch: K::Owned,
     prompts: Vec<K::Owned>,
-    samples: [Samples; 3],
+    samples: [Samples; 4],
 }
 
 /// Prints the times of hits and of growing prompts for each length.
@@ -33,16 +35,16 @@ pub fn compare<K: Kind>() {
         LOADED_TOKENS >> 20
     );
     println!(
-        "| tokens | decision | smg | kv-index 2.0.0 | plain compare + copy | kv-index / smg | smg / plain |"
+        "| tokens | decision | smg | kv-index 2.0.0 | plain compare + copy | compare in pieces | kv-index / smg | smg / plain | smg / pieces |"
     );
-    println!("|---|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|---|");
     for (tokens, turns) in LENGTHS {
         let corpus = Corpus::new(tokens, turns, LOADED_TOKENS, 1);
         let mut rng = Rng::new(2);
         let mut arms = Arms::<K>::new(&corpus);
         for turn in 1..turns {
             for conversation in corpus.shuffled(&mut rng) {
-                arms.record(conversation, corpus.turn_tokens(turn));
+                arms.record(&corpus, conversation, turn);
             }
         }
         let known = corpus.turn_tokens(turns - 1) * K::UNITS_PER_TOKEN;
@@ -87,7 +89,7 @@ pub fn growth<K: Kind>() {
             let (scratch, flat) = (K::borrow(&arms.scratch), K::borrow(&arms.flat[conversation]));
             arms.samples[2].time(|| black_box(K::is_equal(scratch, flat)));
         }
-        let [smg, _, plain] = &mut arms.samples;
+        let [smg, _, plain, _] = &mut arms.samples;
         println!(
             "| {} M | {:.0} ({:.0}) | {:.0} ({:.0}) | {:.2} |",
             loaded >> 20,
@@ -109,6 +111,7 @@ impl<K: Kind> Arms<K> {
             ours: Ours::new(Limits::new(1 << 30)),
             peer: K::peer(),
             flat: prompts.clone(),
+            pieces: Pieces::new(&prompts, corpus.system_tokens() * K::UNITS_PER_TOKEN),
             slab: prompts[0].clone(),
             scratch: prompts[0].clone(),
             prompts,
@@ -116,9 +119,10 @@ impl<K: Kind> Arms<K> {
         }
     }
 
-    fn record(&mut self, conversation: usize, tokens: usize) {
-        let units = tokens * K::UNITS_PER_TOKEN;
+    fn record(&mut self, corpus: &Corpus, conversation: usize, turn: usize) {
+        let units = corpus.turn_tokens(turn) * K::UNITS_PER_TOKEN;
         let prompt = K::head(K::borrow(&self.prompts[conversation]), units);
+        self.pieces.grow(conversation, prompt, units);
         let matched = self.ours.record(prompt, worker_of(conversation));
         let peer_matched = record_peer::<K>(&self.peer, prompt, worker_of(conversation));
         assert_eq!(matched as usize, peer_matched);
@@ -128,7 +132,7 @@ impl<K: Kind> Arms<K> {
     fn measure(&mut self, conversation: usize, known: usize) {
         let prompt = K::borrow(&self.prompts[conversation]);
         let worker = worker_of(conversation);
-        let [smg, kv, plain] = &mut self.samples;
+        let [smg, kv, plain, pieces] = &mut self.samples;
 
         K::copy_into(prompt, &mut self.scratch);
         let scratch = K::borrow(&self.scratch);
@@ -147,20 +151,28 @@ impl<K: Kind> Arms<K> {
             K::append(&mut self.slab, scratch, known);
             is_equal
         });
+
+        K::copy_into(prompt, &mut self.scratch);
+        let scratch = K::borrow(&self.scratch);
+        assert!(pieces.time(|| black_box(self.pieces.is_prefix(conversation, scratch))));
+        self.pieces.grow(conversation, prompt, K::units(prompt));
     }
 
     fn print(&mut self, tokens: usize, decision: &str) {
-        let [smg, kv, plain] = &mut self.samples;
+        let [smg, kv, plain, pieces] = &mut self.samples;
         println!(
-            "| {tokens} | {decision} | {:.0} ({:.0}) | {:.0} ({:.0}) | {:.0} ({:.0}) | {:.1} | {:.2} |",
+            "| {tokens} | {decision} | {:.0} ({:.0}) | {:.0} ({:.0}) | {:.0} ({:.0}) | {:.0} ({:.0}) | {:.1} | {:.2} | {:.2} |",
             smg.median(),
             smg.p99(),
             kv.median(),
             kv.p99(),
             plain.median(),
             plain.p99(),
+            pieces.median(),
+            pieces.p99(),
             kv.median() / smg.median(),
-            smg.median() / plain.median()
+            smg.median() / plain.median(),
+            smg.median() / pieces.median()
         );
         self.samples = Default::default();
     }

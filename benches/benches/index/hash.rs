@@ -56,7 +56,7 @@ fn hashing() {
 
 fn probing(stored: usize, boundaries: &[u32]) {
     let mut rng = Rng::new(11);
-    let mut index = HashIndex::new(boundaries, TTL_MS);
+    let mut index = HashIndex::new(boundaries, TTL_MS, 1);
     let requests = stored / boundaries.len();
     let heads_of = |known: bool, at: usize| {
         // Short requests hash fast; only the number of boundaries and the key matter here.

@@ -10,6 +10,8 @@ mod corpus;
 mod decisions;
 mod eviction;
 mod hash;
+mod pieces;
+mod split;
 mod stats;
 
 use arms::{Chars, Tokens};
@@ -34,5 +36,8 @@ fn main() {
     }
     if wanted("hash") {
         hash::measure();
+    }
+    if wanted("split") {
+        split::compare();
     }
 }

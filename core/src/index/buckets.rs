@@ -8,8 +8,8 @@ use super::prefetch::prefetch;
 
 /// Records that can be chained.
 pub(super) trait Chained {
-    /// Hash of the record's key; all bits count.
-    fn hash(&self, id: u32) -> u32;
+    /// The record's key; records of one key are in one chain.
+    fn key(&self, id: u32) -> u64;
     /// The next record of the chain.
     fn next(&self, id: u32) -> u32;
     /// Sets the next record of the chain.
@@ -22,6 +22,8 @@ pub(super) struct Buckets {
     chunks: Vec<Vec<u32>>,
     buckets: u32,
     len: u32,
+    /// Keys the hash, so that nobody can prepare keys that make a long chain.
+    seed: u64,
 }
 
 const CHUNK_BITS: u32 = 14;
@@ -31,23 +33,23 @@ const MIN_BUCKETS: u32 = 16;
 /// So that a chain rarely has a record that is not looked for: visiting one is a cache miss.
 const BUCKETS_PER_RECORD: u32 = 2;
 
-impl Default for Buckets {
-    fn default() -> Self {
-        Self { chunks: vec![vec![NIL; MIN_BUCKETS as usize]], buckets: MIN_BUCKETS, len: 0 }
-    }
-}
-
 impl Buckets {
-    /// First record of the chain that holds the records with this hash.
+    /// No records; the hash of their keys is keyed by `seed`.
+    pub fn new(seed: u64) -> Self {
+        let chunks = vec![vec![NIL; MIN_BUCKETS as usize]];
+        Self { chunks, buckets: MIN_BUCKETS, len: 0, seed }
+    }
+
+    /// First record of the chain that holds the records with this key.
     #[inline]
-    pub fn first(&self, hash: u32) -> u32 {
-        self.head(self.bucket(hash))
+    pub fn first(&self, key: u64) -> u32 {
+        self.head(self.bucket(key))
     }
 
     /// Starts loading the head of a chain.
     #[inline]
-    pub fn prefetch(&self, hash: u32) {
-        let bucket = self.bucket(hash);
+    pub fn prefetch(&self, key: u64) {
+        let bucket = self.bucket(key);
         prefetch(&self.chunks[(bucket >> CHUNK_BITS) as usize][(bucket & (CHUNK - 1)) as usize]);
     }
 
@@ -59,7 +61,7 @@ impl Buckets {
                 self.split(records);
             }
         }
-        let bucket = self.bucket(records.hash(id));
+        let bucket = self.bucket(records.key(id));
         records.set_next(id, self.head(bucket));
         self.set_head(bucket, id);
     }
@@ -75,7 +77,7 @@ impl Buckets {
         }
     }
 
-    /// Puts `new`, which must have the same hash, in the place of `old`.
+    /// Puts `new`, which must have the same key, in the place of `old`.
     pub fn replace(&mut self, records: &mut impl Chained, old: u32, new: u32) {
         records.set_next(new, records.next(old));
         self.substitute(records, old, new);
@@ -89,7 +91,7 @@ impl Buckets {
 
     /// Makes whatever points at `old` point at `new`.
     fn substitute(&mut self, records: &mut impl Chained, old: u32, new: u32) {
-        let bucket = self.bucket(records.hash(old));
+        let bucket = self.bucket(records.key(old));
         let mut at = self.head(bucket);
         if at == old {
             return self.set_head(bucket, new);
@@ -121,7 +123,7 @@ impl Buckets {
         let (mut stay, mut go) = (NIL, NIL);
         while at != NIL {
             let next = records.next(at);
-            let chain = if self.bucket(records.hash(at)) == new { &mut go } else { &mut stay };
+            let chain = if self.bucket(records.key(at)) == new { &mut go } else { &mut stay };
             records.set_next(at, *chain);
             *chain = at;
             at = next;
@@ -151,7 +153,8 @@ impl Buckets {
     }
 
     #[inline]
-    fn bucket(&self, hash: u32) -> u32 {
+    fn bucket(&self, key: u64) -> u32 {
+        let hash = mix(key ^ self.seed);
         let low = prev_power_of_two(self.buckets);
         let bucket = hash & (2 * low - 1);
         if bucket < self.buckets { bucket } else { hash & (low - 1) }
@@ -167,6 +170,14 @@ impl Buckets {
     }
 }
 
+/// 64 bits to 32, all of them well mixed: the high half of a 128-bit product folded into the low one.
+#[inline]
+fn mix(wide: u64) -> u32 {
+    let product = u128::from(wide ^ 0x9e37_79b9_7f4a_7c15) * 0x9fb2_1c65_1e98_df25;
+    let mixed = product as u64 ^ (product >> 64) as u64;
+    (mixed ^ mixed >> 32) as u32
+}
+
 /// The largest power of two at or below `n`, which is not 0.
 #[inline]
 fn prev_power_of_two(n: u32) -> u32 {
@@ -178,11 +189,11 @@ mod tests {
     use super::*;
     use crate::rng::Rng;
 
-    /// Records whose hash is their value and whose id is their position.
-    struct Records(Vec<(u32, u32)>);
+    /// Records whose key is their value and whose id is their position.
+    struct Records(Vec<(u64, u32)>);
 
     impl Chained for Records {
-        fn hash(&self, id: u32) -> u32 {
+        fn key(&self, id: u32) -> u64 {
             self.0[id as usize].0
         }
 
@@ -196,7 +207,7 @@ mod tests {
     }
 
     fn contains(buckets: &Buckets, records: &Records, id: u32) -> bool {
-        let mut at = buckets.first(records.hash(id));
+        let mut at = buckets.first(records.key(id));
         while at != NIL && at != id {
             at = records.next(at);
         }
@@ -206,8 +217,8 @@ mod tests {
     #[test]
     fn every_record_is_found_while_the_table_grows_and_shrinks() {
         let mut rng = Rng::new(1);
-        let mut records = Records((0..20_000).map(|_| (rng.next_u64() as u32, NIL)).collect());
-        let (mut buckets, mut garbage) = (Buckets::default(), Garbage::default());
+        let mut records = Records((0..20_000).map(|_| (rng.next_u64(), NIL)).collect());
+        let (mut buckets, mut garbage) = (Buckets::new(3), Garbage::default());
         for id in 0..20_000 {
             buckets.insert(&mut records, id);
             assert!(contains(&buckets, &records, id / 2));
@@ -225,9 +236,19 @@ mod tests {
     }
 
     #[test]
+    fn keys_of_one_bucket_under_one_seed_are_spread_under_another() {
+        let bucket = |seed: u64, key: u64| mix(key ^ seed) % 1024;
+        let prepared: Vec<u64> = (0..1 << 20).filter(|&key| bucket(1, key) == 0).collect();
+        assert!(prepared.len() > 900);
+        let mut counts = vec![0; 1024];
+        prepared.iter().for_each(|&key| counts[bucket(2, key) as usize] += 1);
+        assert!(counts.into_iter().max() < Some(20));
+    }
+
+    #[test]
     fn a_record_takes_another_ones_place() {
         let mut records = Records(vec![(7, NIL), (7, NIL), (7, NIL), (7, NIL)]);
-        let mut buckets = Buckets::default();
+        let mut buckets = Buckets::new(3);
         (0..3).for_each(|id| buckets.insert(&mut records, id));
         buckets.replace(&mut records, 1, 3);
         let held: Vec<_> = (0..4).map(|id| contains(&buckets, &records, id)).collect();

@@ -17,3 +17,11 @@ pub(super) fn prefetch<T>(place: &T) {
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     let _ = place;
 }
+
+/// Starts loading all of `items`.
+#[inline]
+pub(super) fn prefetch_all<T>(items: &[T]) {
+    items.iter().step_by(LINE_BYTES / size_of::<T>()).for_each(prefetch);
+}
+
+const LINE_BYTES: usize = 64;

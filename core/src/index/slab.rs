@@ -2,7 +2,7 @@
 //! one that is mostly dead is emptied by its owner, who moves the edges that still live there.
 
 use super::Garbage;
-use super::prefetch::prefetch;
+use super::prefetch::prefetch_all;
 
 /// Content of all edges of one tree.
 #[derive(Debug)]
@@ -82,8 +82,7 @@ impl<T: Copy + Send + 'static> Slab<T> {
     #[inline]
     pub fn prefetch(&self, at: Position, len: u32) {
         let items = self.get(at, len);
-        let line = 64 / size_of::<T>();
-        items.iter().step_by(line).take(PREFETCH_BYTES / 64).for_each(prefetch);
+        prefetch_all(&items[..items.len().min(PREFETCH_BYTES / size_of::<T>())]);
     }
 
     /// Gives up the `len` items at `at`.

@@ -8,6 +8,7 @@ use smg_core::rng::Rng;
 use super::explain::contenders;
 use super::{Ask, Decided, Index, Key};
 use crate::config::CacheConfig;
+use crate::runtime::clock;
 
 /// `--cache-boundaries` and `--cache-ttl-secs`.
 pub(super) struct Settings {
@@ -26,7 +27,7 @@ impl Settings {
 
     /// An empty index of one model.
     pub(super) fn index(&self) -> HashMode {
-        let index = HashIndex::new(&self.boundaries, self.ttl_ms);
+        let index = HashIndex::new(&self.boundaries, self.ttl_ms, clock::seed());
         HashMode { index, heads: Heads::default() }
     }
 }

@@ -109,7 +109,7 @@ mod tests {
         let parts = parts(3, 4);
         let mut seen = [0; 4];
         for i in 0..300u32 {
-            let head = format!("{i:064}");
+            let head = format!("{i:032}");
             let of_text = |tail: &str| {
                 let text = head.clone() + tail;
                 parts.decider(2, CACHE_AWARE, &ask(Key::Text(&text)))
@@ -130,7 +130,7 @@ mod tests {
     fn what_needs_the_owner_itself_goes_there() {
         let parts = parts(4, 4);
         for i in 0..50 {
-            let text = format!("{i:064}");
+            let text = format!("{i:032}");
             let plain = ask(Key::Text(&text));
             assert_eq!(parts.decider(1, PolicyKind::Manual, &plain), 1);
             let session = Some(Session { key: b"k", from_rid: false });

@@ -118,9 +118,9 @@ struct Purge {
 
 impl HashIndex {
     /// An empty index for strictly ascending `boundaries`; holders live for `ttl_ms` after their last
-    /// use, inclusive.
-    pub fn new(boundaries: &[u32], ttl_ms: u64) -> Self {
-        Self::with_capacity(boundaries, ttl_ms, HASH_INDEX_MAX_ENTRIES)
+    /// use, inclusive. `seed` keys the table, so that a client cannot prepare heads that collide there.
+    pub fn new(boundaries: &[u32], ttl_ms: u64, seed: u64) -> Self {
+        Self::with_capacity(boundaries, ttl_ms, seed, HASH_INDEX_MAX_ENTRIES)
     }
 
     /// The boundaries for [`hash_heads`].
@@ -145,7 +145,9 @@ impl HashIndex {
             holders: [WorkerId { slot: 0, generation: 0 }; MAX_HEAD_HOLDERS],
             count: 0,
         };
-        for (level, &hash) in heads.hashes.iter().enumerate().rev() {
+        let levels = || heads.hashes.iter().enumerate().rev();
+        levels().for_each(|(level, &hash)| self.table.prefetch(table_key(level as u16, hash)));
+        for (level, &hash) in levels() {
             let Some(id) = self.entry(heads.namespace, level, hash) else { continue };
             for &holder in &self.entries[id].holders {
                 if !self.is_live(holder, now_ms) {
@@ -205,7 +207,7 @@ impl HashIndex {
         slice
     }
 
-    fn with_capacity(boundaries: &[u32], ttl_ms: u64, max_entries: usize) -> Self {
+    fn with_capacity(boundaries: &[u32], ttl_ms: u64, seed: u64, max_entries: usize) -> Self {
         // A level is stored in 16 bits; there are never that many boundaries on a command line.
         let boundaries = &boundaries[..boundaries.len().min(usize::from(VACANT))];
         Self {
@@ -213,7 +215,7 @@ impl HashIndex {
             ttl_ms,
             max_entries,
             entries: Arena::default(),
-            table: Buckets::default(),
+            table: Buckets::new(seed),
             tenants: Tenants::default(),
             oldest: NIL,
             newest: NIL,
@@ -223,7 +225,7 @@ impl HashIndex {
     }
 
     fn entry(&self, namespace: Option<u64>, level: usize, hash: u64) -> Option<u32> {
-        let mut at = self.table.first(bucket_hash(level as u16, hash));
+        let mut at = self.table.first(table_key(level as u16, hash));
         while at != NIL {
             let entry = &self.entries[at];
             if entry.hash == hash
@@ -380,8 +382,8 @@ impl Vacancy for Entry {
 }
 
 impl Chained for Arena<Entry> {
-    fn hash(&self, id: u32) -> u32 {
-        bucket_hash(self[id].level, self[id].hash)
+    fn key(&self, id: u32) -> u64 {
+        table_key(self[id].level, self[id].hash)
     }
 
     fn next(&self, id: u32) -> u32 {
@@ -393,9 +395,9 @@ impl Chained for Arena<Entry> {
     }
 }
 
-/// The head's hash is uniform already; the level only has to tell boundaries apart.
-fn bucket_hash(level: u16, hash: u64) -> u32 {
-    (hash ^ hash >> 32) as u32 ^ u32::from(level).wrapping_mul(0x9e37_79b1)
+/// Key of a head in the table; the level tells boundaries apart.
+fn table_key(level: u16, hash: u64) -> u64 {
+    hash ^ u64::from(level).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 /// Hashes tokens as little-endian bytes, through a buffer on the stack.

@@ -18,7 +18,7 @@ fn heads(boundaries: &[u32], namespace: Option<u64>, tokens: &[u32]) -> Heads {
 
 /// An index with boundaries 4 and 8 and a TTL of 1,000 ms.
 fn index() -> HashIndex {
-    HashIndex::new(&[4, 8], 1000)
+    HashIndex::new(&[4, 8], 1000, 5)
 }
 
 /// Heads of `len` tokens from `first` on.
@@ -155,7 +155,7 @@ fn a_removed_worker_is_gone_at_once_and_its_entries_with_the_sweep() {
 
 #[test]
 fn at_the_cap_the_head_used_longest_ago_is_dropped() {
-    let mut index = HashIndex::with_capacity(&[4, 8], 1000, 3);
+    let mut index = HashIndex::with_capacity(&[4, 8], 1000, 5, 3);
     for (first, now_ms) in [(10, 0), (20, 1), (30, 2), (10, 3), (40, 4)] {
         index.record(&run(first, 4), worker(0), now_ms);
     }
@@ -291,7 +291,7 @@ proptest! {
 
     #[test]
     fn the_index_equals_a_naive_map(steps in prop::collection::vec(step(), 1..200)) {
-        let mut index = HashIndex::with_capacity(&BOUNDARIES, TTL_MS, CAP);
+        let mut index = HashIndex::with_capacity(&BOUNDARIES, TTL_MS, 5, CAP);
         let (mut model, mut now_ms) = (Model::default(), 0);
         let mut generations = [0u32; 6];
         for step in steps {

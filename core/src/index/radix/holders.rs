@@ -18,13 +18,13 @@ pub(super) const MAX_TOUCH: u64 = (1 << (u64::BITS - TENANT_BITS)) - 1;
 /// Names an entry: the id of its node, or of its extra with [`EXTRA`] set.
 pub(super) type Handle = u32;
 
-const EXTRA: u32 = 1 << 31;
+pub(super) const EXTRA: u32 = 1 << 31;
 
 /// In `Node::extra`: the lower bits are a crowd's number, not the first extra of a chain.
-const CROWD: u32 = 1 << 31;
+pub(super) const CROWD: u32 = 1 << 31;
 
 /// `Entry::older` of an entry that is on no list.
-const OFF_LIST: u32 = NIL - 1;
+pub(super) const OFF_LIST: u32 = NIL - 1;
 
 /// Extras a node keeps in a chain; one more makes them a crowd.
 const MAX_CHAIN: usize = 3;
@@ -208,42 +208,6 @@ impl<A: Alphabet> RadixTree<A> {
             }
         }
         id | EXTRA
-    }
-
-    /// Starts loading what recording the first holder of a node again will write: the entries beside
-    /// its own on the worker's list, and the list's young end.
-    #[inline]
-    pub(super) fn prefetch_neighbours(&self, node_id: u32) {
-        let Entry { stamp, older, newer, .. } = self.nodes[node_id].entry;
-        if older == OFF_LIST {
-            return;
-        }
-        for handle in [older, newer, self.tenants.state(tenant_of(stamp)).newest] {
-            if handle & EXTRA == 0 {
-                self.nodes.prefetch(handle);
-            }
-        }
-    }
-
-    /// Starts loading what evicting the entries that follow on a list will need: of the third, its
-    /// node; of the second, the node above; of the first, the chain of siblings of the node above.
-    /// Each stage finds loaded what the one before asked for when the list was one entry longer.
-    #[inline]
-    pub(super) fn prefetch_newer(&self, handle: Handle) {
-        let first = self.entry(handle).newer;
-        if first & EXTRA != 0 {
-            return;
-        }
-        self.prefetch_siblings(self.nodes[first].parent);
-        let second = self.nodes[first].entry.newer;
-        if second & EXTRA != 0 {
-            return;
-        }
-        self.nodes.prefetch(self.nodes[second].parent);
-        let third = self.nodes[second].entry.newer;
-        if third & EXTRA == 0 {
-            self.nodes.prefetch(third);
-        }
     }
 
     /// Makes the holders of `lower` holders of its new parent `upper`, on no list there.

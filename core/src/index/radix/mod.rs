@@ -5,6 +5,7 @@
 //! table for the whole tree, so fan-out costs nothing. Neither depth nor size is ever
 //! walked: a lookup follows one path, eviction pops lists ordered by touch ([`evict`]).
 
+mod ahead;
 mod compact;
 mod crowd;
 mod evict;
@@ -131,7 +132,7 @@ impl<A: Alphabet> RadixTree<A> {
             alphabet,
             limits,
             nodes,
-            table: Buckets::default(),
+            table: Buckets::new(limits.seed),
             extras: Arena::default(),
             crowds: Crowds::default(),
             slab: Slab::new(SEGMENT_BYTES),

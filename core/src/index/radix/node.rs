@@ -25,7 +25,7 @@ pub(super) struct Node {
     pub units: u32,
     /// [`NIL`] in roots.
     pub parent: u32,
-    /// Digest of the edge's first unit (a root's: of its namespace).
+    /// Digest of the edge's first unit; 0 in roots.
     pub key: u32,
     /// Next in the chain of the table, if the node is in the table.
     pub chain: u32,
@@ -52,7 +52,7 @@ impl Node {
             len: 0,
             units: 0,
             parent: NIL,
-            key: namespace.map_or(0, fold),
+            key: 0,
             chain: NIL,
             child: NIL,
             tabled: 0,
@@ -84,9 +84,10 @@ impl Vacancy for Node {
 }
 
 impl Chained for Arena<Node> {
-    fn hash(&self, id: u32) -> u32 {
+    fn key(&self, id: u32) -> u64 {
         let node = &self[id];
-        child_hash(node.parent, node.key)
+        // The two kinds of keys may be equal; then the parent tells their nodes apart.
+        if node.parent == NIL { node.start } else { child_key(node.parent, node.key) }
     }
 
     fn next(&self, id: u32) -> u32 {
@@ -102,8 +103,7 @@ impl<A: Alphabet> RadixTree<A> {
     /// The root of a namespace, if it has prompts.
     pub(super) fn root(&self, namespace: Option<u64>) -> Option<u32> {
         let Some(namespace) = namespace else { return Some(ROOT) };
-        let key = fold(namespace);
-        let mut at = self.table.first(child_hash(NIL, key));
+        let mut at = self.table.first(namespace);
         while at != NIL {
             let node = &self.nodes[at];
             if node.parent == NIL && node.start == namespace {
@@ -142,10 +142,12 @@ impl<A: Alphabet> RadixTree<A> {
             let child = &self.nodes[id];
             // An edge of one unit is its key; its content would be a cache miss for a character.
             if child.len as usize == self.alphabet.spelled_out(child.key) {
+                self.prefetch_crowd(child);
                 let is_equal = child.key == self.alphabet.key(rest);
                 return is_equal.then_some((id, child.len as usize));
             }
-            self.look_ahead(child);
+            self.prefetch_crowd(child);
+            self.look_ahead(child, id, rest);
             let common = self.alphabet.common(self.edge(child), rest);
             (common > 0).then_some((id, common))
         };
@@ -153,7 +155,7 @@ impl<A: Alphabet> RadixTree<A> {
             return if parent.child == NIL { None } else { share(parent.child) };
         }
         let key = self.alphabet.key(rest);
-        let mut at = self.table.first(child_hash(parent_id, key));
+        let mut at = self.table.first(child_key(parent_id, key));
         while at != NIL {
             let node = &self.nodes[at];
             if node.parent == parent_id
@@ -165,25 +167,6 @@ impl<A: Alphabet> RadixTree<A> {
             at = node.chain;
         }
         None
-    }
-
-    /// Starts loading what a walk through `node` needs next: the content of its only child, and the
-    /// node below that, so that both arrive while this node's edge is compared.
-    #[inline]
-    fn look_ahead(&self, node: &Node) {
-        if node.tabled > 0 || node.child == NIL {
-            return;
-        }
-        self.nodes.prefetch(node.ahead);
-        let child = &self.nodes[node.child];
-        self.slab.prefetch(child.start, child.len);
-    }
-
-    /// Starts loading the head of the chain that has the node if its parent has several children.
-    #[inline]
-    pub(super) fn prefetch_siblings(&self, id: u32) {
-        let node = &self.nodes[id];
-        self.table.prefetch(child_hash(node.parent, node.key));
     }
 
     /// Makes `id`, whose parent and key are set, a child of its parent.
@@ -239,16 +222,8 @@ impl<A: Alphabet> RadixTree<A> {
     }
 }
 
-/// Hash of a child's place in the table; all bits of the result are well mixed.
+/// Key of a child in the table.
 #[inline]
-fn child_hash(parent: u32, key: u32) -> u32 {
-    fold((u64::from(parent) << 32 | u64::from(key)) ^ 0x9e37_79b9_7f4a_7c15)
-}
-
-/// 64 bits to 32, by the high half of a 128-bit product folded.
-#[inline]
-fn fold(wide: u64) -> u32 {
-    let product = u128::from(wide) * 0x9fb2_1c65_1e98_df25;
-    let mixed = product as u64 ^ (product >> 64) as u64;
-    (mixed ^ mixed >> 32) as u32
+pub(super) fn child_key(parent: u32, key: u32) -> u64 {
+    u64::from(parent) << 32 | u64::from(key)
 }

@@ -300,6 +300,7 @@ fn run<K: Kind>(kind: &K, limits: Limits, steps: &[Step]) {
 
 /// Runs sequences of up to `most` steps and says how many steps they were. There are ten sequences in
 /// every test run, or one in `rarity` of what `SMG_PROPTEST_CASES` asks for.
+#[expect(clippy::disallowed_macros, reason = "a test says how much it has done")]
 fn compare<K: Kind>(
     most: usize,
     step: impl Strategy<Value = Step>,
