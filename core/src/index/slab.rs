@@ -33,7 +33,7 @@ struct State {
 pub(super) const SEGMENT_BYTES: usize = 896 << 10;
 const FIRST_SEGMENT_BYTES: usize = 1 << 14;
 /// Content to ask for ahead of a comparison.
-const PREFETCH_BYTES: usize = 1024;
+const PREFETCH_BYTES: usize = 512;
 const NO_SEGMENT: usize = usize::MAX;
 /// Dead content worth a compaction pass: more than this share of the filled part.
 const DEAD_SHARE: u64 = 64;
