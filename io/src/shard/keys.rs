@@ -112,7 +112,16 @@ mod tests {
         let body = head.len..head.len;
         let route = Route::of(b"/generate");
         let started = Instant::now();
-        Request { buf: Rc::new(buf), head, headers, body, route, id: Box::default(), started }
+        Request {
+            buf: Rc::new(buf),
+            head,
+            headers,
+            body_len: body.len(),
+            body,
+            route,
+            id: Box::default(),
+            started,
+        }
     }
 
     fn overriding(headers: &[&str]) -> Config {
