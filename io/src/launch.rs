@@ -354,7 +354,7 @@ impl Signals {
         unsafe {
             let mut set: libc::sigset_t = std::mem::zeroed();
             libc::sigemptyset(&mut set);
-            for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGUSR1] {
+            for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGUSR1] {
                 libc::sigaddset(&mut set, signal);
             }
             match libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut()) {
@@ -388,6 +388,7 @@ impl Signals {
             match unsafe { libc::sigtimedwait(&self.0, std::ptr::null_mut(), timeout) } {
                 libc::SIGUSR1 => return Ok(Some(Signal::Fault)),
                 libc::SIGTERM | libc::SIGINT => return Ok(Some(Signal::Stop)),
+                libc::SIGHUP => info!("SIGHUP changes nothing: there is nothing to reload"),
                 _ => {
                     let error = io::Error::last_os_error();
                     match error.raw_os_error() {

@@ -2,7 +2,7 @@
 //! and the mailboxes.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use arc_swap::ArcSwap;
 use smg_core::breaker::Breakers;
@@ -49,6 +49,8 @@ pub struct Shared {
     pub active_keys: ActiveKeys,
     /// Permits of inference requests.
     pub admission: Admission,
+    /// Client connections over all shards, bounded by `--max-connections`.
+    pub connections: AtomicUsize,
     phase: AtomicU8,
 }
 
@@ -76,6 +78,7 @@ impl Shared {
             cells: SharedCells::new(shards, &config.prometheus.duration_buckets),
             breakers: Breakers::new(crate::policies::breaker_config(&config)),
             admission: Admission::new(&config.admission, shards),
+            connections: AtomicUsize::new(0),
             parts: Parts::new(&config.cache, shards),
             config,
             fleet: ArcSwap::default(),

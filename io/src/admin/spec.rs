@@ -39,6 +39,11 @@ pub fn whole(body: &[u8]) -> Result<WorkerSpec, String> {
 /// Reads the fields of a `PATCH`.
 pub fn patch(body: &[u8]) -> Result<Update, String> {
     let value = object(body)?;
+    if !value["url"].is_null() {
+        return Err("url cannot be changed: add the other URL with POST /workers and remove this \
+                    worker with DELETE"
+            .into());
+    }
     Ok(Update::Patch {
         priority: whole_number(&value, "priority")?,
         cost: number(&value, "cost")?,

@@ -11,6 +11,8 @@ use super::seam::{Runtime, Stream, timeout};
 
 /// Largest answer body read, in bytes.
 const MAX_BODY: usize = 8 << 20;
+/// Interim heads (1xx) of one answer; a worker that sends more of them does not mean to answer.
+const MAX_INTERIM_HEADS: usize = 32;
 /// Buffer of one read in bytes.
 const READ_BUFFER: usize = 16 << 10;
 
@@ -55,12 +57,17 @@ async fn exchange<R: Runtime>(runtime: R, question: Question<'_>) -> io::Result<
     stream.write_all(request(question)).await?;
     let mut buf = Vec::with_capacity(READ_BUFFER);
     let (mut headers, mut cursor) = (Vec::new(), HeadCursor::default());
+    let mut interims = 0;
     let head = loop {
         if cursor.ready(&buf) {
             let parsed = parse_response(&buf, false, &mut headers)
                 .map_err(|error| invalid(error.message()))?;
             match parsed {
                 Some(head) if head.is_interim() => {
+                    interims += 1;
+                    if interims > MAX_INTERIM_HEADS {
+                        return Err(invalid("too many interim responses"));
+                    }
                     buf.drain(..head.len);
                     cursor.reset();
                     continue;

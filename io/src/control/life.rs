@@ -18,6 +18,7 @@ use super::resolver::Resolver;
 use super::seam::{Class, Runtime};
 use crate::config::WorkerUrl;
 use crate::fleet::{WorkerSpec, WorkerState};
+use crate::runtime::descriptors;
 use crate::shared::Shared;
 
 /// First pause after a failed probe; it doubles up to the probe interval.
@@ -51,6 +52,13 @@ enum Woken {
     Timer,
     Probe,
     Remove,
+}
+
+/// Why a probe was not answered well.
+struct NotUp {
+    reason: String,
+    /// For want of something on this side.
+    local: bool,
 }
 
 impl<R: Runtime> Life<R> {
@@ -103,7 +111,7 @@ impl<R: Runtime> Life<R> {
                     // It may have been removed while it was asked.
                     return self.record.leaves_in().is_none().then_some((addr, model));
                 }
-                Err(reason) => {
+                Err(NotUp { reason, .. }) => {
                     if self.record.last_error.replace(reason.clone()) != reason {
                         info!(target: "smg::workers", worker = %self.url(), %reason,
                             "worker is not up yet");
@@ -146,7 +154,13 @@ impl<R: Runtime> Life<R> {
                         self.registry.borrow_mut().change(id, |worker| worker.addr = now_at);
                     }
                 }
-                Err(reason) => {
+                Err(NotUp { reason, local: true }) => {
+                    // Says nothing about the worker.
+                    self.record.last_error.replace(reason);
+                    pause = FIRST_RETRY.min(interval);
+                    continue;
+                }
+                Err(NotUp { reason, .. }) => {
                     (successes, failures) = (0, failures.saturating_add(1));
                     self.record.last_error.replace(reason);
                 }
@@ -205,16 +219,20 @@ impl<R: Runtime> Life<R> {
     }
 
     /// One health probe; the address it went to.
-    async fn probe(&self) -> Result<SocketAddr, String> {
+    async fn probe(&self) -> Result<SocketAddr, NotUp> {
         let limit = Duration::from_secs(self.shared.config.health.timeout_secs);
         let url = self.url();
         let outcome = async {
-            let addr = self.resolver.resolve(&url).await?;
+            let theirs = |reason| NotUp { reason, local: false };
+            let addr = self.resolver.resolve(&url).await.map_err(theirs)?;
             let path = self.shared.config.health.endpoint.clone();
-            let reply = self.ask(addr, &path, limit).await.map_err(|error| error.to_string())?;
+            let reply = self.ask(addr, &path, limit).await.map_err(|error| NotUp {
+                reason: error.to_string(),
+                local: descriptors::is_local_shortage(&error),
+            })?;
             match reply.status {
                 200 => Ok(addr),
-                status => Err(format!("{path} answered {status}")),
+                status => Err(theirs(format!("{path} answered {status}"))),
             }
         }
         .await;

@@ -1,7 +1,9 @@
 //! The client's side of a connection: bytes received, whether it is still there, and its deadline.
 
+use std::cell::Cell;
 use std::future::Future;
 use std::io;
+use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -16,6 +18,9 @@ const LITTLE_BUFFER: usize = 512;
 const LARGEST_READY_BUFFER: usize = 32 * 1024;
 /// Bytes a client may send ahead while its request is under way; beyond, reading stops.
 const PIPELINE_LIMIT: usize = 64 * 1024;
+
+/// Between two looks at whether such a client is still there.
+const LOOK_PAUSE: Duration = Duration::from_millis(50);
 
 /// Why waiting on behalf of a client ended early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +38,8 @@ pub struct ClientSide {
     /// armed to watch the client has a buffer of its own when there are bytes in this one.
     buf: Vec<u8>,
     gone: bool,
+    /// Another look at a client that is not read is on its way.
+    looking: Rc<Cell<bool>>,
     ready_buffer: usize,
     watchdog: Watchdog,
 }
@@ -44,6 +51,7 @@ impl ClientSide {
             reader,
             buf: Vec::new(),
             gone: false,
+            looking: Rc::default(),
             ready_buffer: FIRST_BUFFER,
             watchdog: Watchdog::new(first_head),
         }
@@ -121,7 +129,12 @@ impl ClientSide {
                     ahead if ahead < PIPELINE_LIMIT => {
                         self.reader.arm(Vec::with_capacity(FIRST_BUFFER));
                     }
-                    _ => break,
+                    _ => {
+                        // What it sends is not read any more, so its leaving is looked for.
+                        self.gone = self.reader.peer_has_left();
+                        self.look_again(cx);
+                        break;
+                    }
                 }
             }
             let Poll::Ready((outcome, buf)) = self.reader.poll(cx) else { break };
@@ -133,6 +146,19 @@ impl ClientSide {
             return Poll::Ready(Interrupt::ClientGone);
         }
         self.watchdog.poll(cx).map(|()| Interrupt::Deadline)
+    }
+
+    /// Has the task woken for another look at a client that is not read.
+    fn look_again(&mut self, cx: &mut Context<'_>) {
+        if self.looking.replace(true) {
+            return;
+        }
+        let (looking, waker) = (self.looking.clone(), cx.waker().clone());
+        monoio::spawn(async move {
+            monoio::time::sleep(LOOK_PAUSE).await;
+            looking.set(false);
+            waker.wake();
+        });
     }
 
     fn arm(&mut self, at_least_spare: usize) {

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use monoio::net::TcpStream;
-use smg_core::http1::{BodyLength, Header, Known, Method, find, path_and_query, split_query};
+use smg_core::http1::{BodyLength, Header, Known, Method, path_and_query, split_query};
 
 use crate::admin;
 use crate::http::admission::{self, Entry, Permit};
@@ -19,7 +19,6 @@ use crate::http::request::Request;
 use crate::http::request_id;
 use crate::http::route::{Route, method_index};
 use crate::http::transport::{Writer, split};
-use crate::runtime::clock;
 use crate::shard::{ConnectionState, Shard};
 
 /// A client that takes nothing of a short answer for this long is given up.
@@ -78,16 +77,10 @@ impl Connection {
                 return;
             }
             let shared = self.shard.shared.clone();
-            let read = read::head(
-                &mut self.client,
-                &shared.config,
-                &mut self.headers,
-                first,
-                &self.state.idle,
-            )
-            .await;
-            self.state.idle.set(false);
-            self.state.busy_since_ms.set(clock::now_ms());
+            let read =
+                read::head(&mut self.client, &shared.config, &mut self.headers, first, &self.state)
+                    .await;
+            self.state.begin_request();
             first = false;
             self.state.fresh.set(false);
             let next = match read {
@@ -95,7 +88,7 @@ impl Connection {
                 Ok(head) => Box::pin(self.request(head)).await,
                 Err(Stop::Close) => Next::Close,
                 Err(Stop::Refuse(error)) => {
-                    Box::pin(self.refuse_unread(Route::Unknown, &error, b"")).await;
+                    Box::pin(self.refuse_unread(Route::Unknown, false, &error, b"")).await;
                     Next::Close
                 }
             };
@@ -135,7 +128,7 @@ impl Connection {
                     self.client.begin_next(ahead, head.len);
                     return self.send_error(route, &error, anthropic, framing).await;
                 }
-                self.refuse_unread(route, &error, &id).await;
+                self.refuse_unread(route, head.method == Method::Head, &error, &id).await;
                 return Next::Close;
             }
         };
@@ -144,7 +137,7 @@ impl Connection {
                 Ok(permit) => Some(permit),
                 Err(Stop::Close) => return Next::Close,
                 Err(Stop::Refuse(error)) => {
-                    self.refuse_unread(route, &error, &id).await;
+                    self.refuse_unread(route, head.method == Method::Head, &error, &id).await;
                     return Next::Close;
                 }
             },
@@ -156,7 +149,7 @@ impl Connection {
                 Ok(whole) => whole,
                 Err(Stop::Close) => return Next::Close,
                 Err(Stop::Refuse(error)) => {
-                    self.refuse_unread(route, &error, &id).await;
+                    self.refuse_unread(route, head.method == Method::Head, &error, &id).await;
                     return Next::Close;
                 }
             };
@@ -325,9 +318,14 @@ impl Connection {
 
     /// Refuses a request whose bytes have not all been read, and ends the connection so that the
     /// client sees the answer before the end.
-    async fn refuse_unread(&mut self, route: Route, error: &ErrorAnswer, id: &[u8]) {
-        let framing =
-            Framing { request_id: id, close: true, head_only: false, http10_client: false };
+    async fn refuse_unread(
+        &mut self,
+        route: Route,
+        head_only: bool,
+        error: &ErrorAnswer,
+        id: &[u8],
+    ) {
+        let framing = Framing { request_id: id, close: true, head_only, http10_client: false };
         let mut out = Vec::with_capacity(512);
         answer::write_error(&mut out, error, route.is_anthropic(), framing);
         self.shard.cells().response(route, error.code.status(), Some(error.code));
@@ -384,9 +382,11 @@ fn check(
         error.allow = Some(allow);
         return Err(error);
     }
-    let encoded = find(headers, Known::ContentEncoding)
+    let encoded = headers
+        .iter()
+        .filter(|header| header.known == Known::ContentEncoding)
         .map(|header| header.value.of(buf))
-        .is_some_and(|coding| !coding.eq_ignore_ascii_case(b"identity") && !coding.is_empty());
+        .any(|coding| !coding.eq_ignore_ascii_case(b"identity") && !coding.is_empty());
     if encoded && matches!(route, Route::Inference(_)) {
         return Err(ErrorAnswer::new(
             ErrorCode::UnsupportedEncoding,

@@ -2,8 +2,9 @@
 
 use std::future::Future;
 use std::io;
+use std::pin::Pin;
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use smg_core::http1::{
@@ -15,7 +16,7 @@ use crate::fleet::Worker;
 use crate::http::client::{ClientSide, Interrupt};
 use crate::http::pool::{RESPONSE_BUFFER, Upstream};
 use crate::http::request::Request;
-use crate::http::transport::Reader;
+use crate::http::transport::{Reader, Writer};
 use crate::shard::Shard;
 
 /// Bodies up to this many bytes are copied behind the head: one buffer, one write. Larger ones are
@@ -33,16 +34,16 @@ pub struct Credentials {
 
 /// A worker's answer: its head, and what came with it.
 pub struct Answer {
-    /// The connection it comes over.
-    pub upstream: Upstream,
+    /// Receiving half of the connection it comes over.
+    pub reader: Reader,
+    /// Its sending half, and what is still to be sent.
+    pub outgoing: Outgoing,
     /// Bytes received, from the start of the head.
     pub buf: Vec<u8>,
     /// The parsed head.
     pub head: ResponseHead,
     /// Its headers.
     pub headers: Vec<Header>,
-    /// The request was sent whole; else the connection cannot be used again.
-    pub request_sent: bool,
 }
 
 /// Why a dispatch brought no answer.
@@ -156,48 +157,50 @@ async fn exchange(
     head.extend_from_slice(&request.body()[..copied]);
     let rest = request.body.start + copied..request.body.end;
     let body = request.buf.clone();
-    let outcome = {
-        let Upstream { reader, writer, reused } = &mut upstream;
-        let reused = *reused;
-        let send = async move {
-            if rest.is_empty() {
-                writer.write_all(head, 0).await.0
-            } else {
-                writer.write_message(head, body, rest).await.0
-            }
+    let Upstream { reader, mut writer, reused } = upstream;
+    let outgoing = Outgoing::Sending(Box::pin(async move {
+        let outcome = if rest.is_empty() {
+            writer.write_all(head, 0).await.0
+        } else {
+            writer.write_message(head, body, rest).await.0
         };
-        send_and_listen(client, reader, send, reused).await?
-    };
-    let Heard { buf, head, headers, request_sent } = outcome;
-    Ok(Answer { upstream, buf, head, headers, request_sent })
+        (outcome, writer)
+    }));
+    send_and_listen(client, reader, outgoing, reused).await
 }
 
-struct Heard {
-    buf: Vec<u8>,
-    head: ResponseHead,
-    headers: Vec<Header>,
-    request_sent: bool,
+/// A request on its way out. A worker that answers early still gets the rest of it.
+pub enum Outgoing {
+    /// More is to be sent.
+    Sending(Pin<Box<dyn Future<Output = (io::Result<()>, Writer)>>>),
+    /// All of it was taken.
+    Sent(Writer),
+    /// The worker does not take the rest. What it said, or that it said nothing, comes out of reads.
+    Failed(Writer),
 }
 
-/// Runs `send` while reading until the final head is whole.
+impl Outgoing {
+    /// Sends on, as far as the worker takes it now; `cx` is woken when it takes more.
+    pub fn drive(&mut self, cx: &mut Context<'_>) {
+        if let Self::Sending(sending) = self
+            && let Poll::Ready((outcome, writer)) = sending.as_mut().poll(cx)
+        {
+            *self = if outcome.is_ok() { Self::Sent(writer) } else { Self::Failed(writer) };
+        }
+    }
+}
+
+/// Sends while reading until the final head is whole.
 async fn send_and_listen(
     client: &mut ClientSide,
-    reader: &mut Reader,
-    send: impl Future<Output = io::Result<()>>,
+    mut reader: Reader,
+    mut outgoing: Outgoing,
     reused: bool,
-) -> Result<Heard, ExchangeError> {
-    let mut send = std::pin::pin!(send);
-    let mut sent: Option<bool> = None;
+) -> Result<Answer, ExchangeError> {
     let mut parser = HeadParser::default();
     let (buf, head) = loop {
         let event = std::future::poll_fn(|cx| {
-            if sent.is_none()
-                && let Poll::Ready(outcome) = send.as_mut().poll(cx)
-            {
-                // A failed write is not the end: the worker may have answered and closed. What it
-                // said, or that it said nothing, comes out of the read.
-                sent = Some(outcome.is_ok());
-            }
+            outgoing.drive(cx);
             if let Poll::Ready(outcome) = reader.poll(cx) {
                 return Poll::Ready(Ok(outcome));
             }
@@ -207,7 +210,7 @@ async fn send_and_listen(
         let (outcome, mut buf) = event.map_err(ExchangeError::from)?;
         match outcome {
             Ok(received) if received > 0 => {}
-            Ok(_) | Err(_) if buf.is_empty() && !parser.interim_seen => {
+            Ok(_) | Err(_) if buf.is_empty() && !parser.interim_seen() => {
                 return Err(ExchangeError::Closed);
             }
             Ok(_) | Err(_) => {
@@ -218,7 +221,7 @@ async fn send_and_listen(
             Ok(Some(head)) => break (buf, head),
             // What was left over of an earlier answer: the connection had been out of step before
             // the request went out, which is no better than closed.
-            Err(_) if reused && !parser.interim_seen && !begins_a_response(&buf) => {
+            Err(_) if reused && !parser.interim_seen() && !begins_a_response(&buf) => {
                 return Err(ExchangeError::Closed);
             }
             Err(message) => return Err(ExchangeError::Protocol(message)),
@@ -230,7 +233,7 @@ async fn send_and_listen(
             }
         }
     };
-    Ok(Heard { buf, head, headers: parser.headers, request_sent: sent == Some(true) })
+    Ok(Answer { reader, outgoing, buf, head, headers: parser.headers })
 }
 
 /// Whether `buf` can be the beginning of an HTTP/1 response.
@@ -244,10 +247,17 @@ fn begins_a_response(buf: &[u8]) -> bool {
 struct HeadParser {
     cursor: HeadCursor,
     headers: Vec<Header>,
-    interim_seen: bool,
+    interims: usize,
 }
 
+/// Interim heads (1xx) of one answer; a worker that sends more of them does not mean to answer.
+const MAX_INTERIM_HEADS: usize = 32;
+
 impl HeadParser {
+    fn interim_seen(&self) -> bool {
+        self.interims > 0
+    }
+
     /// The final head at the start of `buf`, if it is whole; interim heads are cut off.
     fn parse(&mut self, buf: &mut Vec<u8>) -> Result<Option<ResponseHead>, &'static str> {
         while self.cursor.ready(buf) {
@@ -255,7 +265,10 @@ impl HeadParser {
                 Ok(Some(head)) if head.is_interim() => {
                     buf.drain(..head.len);
                     self.cursor.reset();
-                    self.interim_seen = true;
+                    self.interims += 1;
+                    if self.interims > MAX_INTERIM_HEADS {
+                        return Err("too many interim responses");
+                    }
                 }
                 Ok(head) => return Ok(head),
                 Err(error) => return Err(error.message()),
@@ -295,6 +308,15 @@ mod tests {
         let mut parser = HeadParser::default();
         let head = parser.parse(&mut buf).unwrap().unwrap();
         assert_eq!((head.status, &buf[head.len..]), (200, &b"{}"[..]));
-        assert!(parser.interim_seen);
+        assert!(parser.interim_seen());
+    }
+
+    #[test]
+    fn interim_heads_without_end_are_no_answer() {
+        let mut parser = HeadParser::default();
+        let mut buf = b"HTTP/1.1 100 Continue\r\n\r\n".repeat(MAX_INTERIM_HEADS);
+        assert!(matches!(parser.parse(&mut buf), Ok(None)) && buf.is_empty());
+        let mut buf = b"HTTP/1.1 100 Continue\r\n\r\n".to_vec();
+        assert!(parser.parse(&mut buf).is_err());
     }
 }

@@ -23,7 +23,7 @@ use crate::http::request::Request;
 use crate::messages::Taken;
 use crate::metrics::{ErrorKind, ModelLabel, WorkerErrorKind};
 use crate::owner::RouteError;
-use crate::runtime::clock;
+use crate::runtime::{clock, descriptors};
 use crate::shard::Step;
 
 /// Workers whose breaker may turn a request away, one after the other, before it is answered 503.
@@ -291,6 +291,10 @@ impl Flight<'_> {
                 self.log(worker, 499, Ending::ClientGone, 0);
                 return Verdict::Done(Next::Close);
             }
+            ExchangeError::Connect(error) if descriptors::is_local_shortage(error) => {
+                drop(admission);
+                return Verdict::Done(self.out_of_resources(error, worker).await);
+            }
             ExchangeError::Connect(_) => {
                 (Outcome::Failure, Some(AttemptFailure::Connect), WorkerErrorKind::Connect)
             }
@@ -319,6 +323,23 @@ impl Flight<'_> {
         let answer = upstream_failure(&error);
         self.log(worker, answer.code.status(), Ending::WorkerDied, 0);
         Verdict::Done(self.connection.fail(self.request, &answer).await)
+    }
+
+    /// The gateway itself could not open a connection: no worker is to blame, and none can help.
+    async fn out_of_resources(&mut self, error: &std::io::Error, worker: &Worker) -> Next {
+        self.permit = None;
+        self.count_error(ErrorKind::BackendError);
+        debug!(target: "smg::http", worker = %worker.url, %error, "no connection could be opened");
+        let answer = ErrorAnswer::new(
+            ErrorCode::ConnectionLimit,
+            format!(
+                "the gateway could not open another connection: {error}{}",
+                descriptors::remedy(error)
+            ),
+        )
+        .retry_after(1);
+        self.log(worker, answer.code.status(), Ending::WorkerDied, 0);
+        self.connection.fail(self.request, &answer).await
     }
 
     /// The pause before another attempt, if there may be one.

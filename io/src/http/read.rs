@@ -12,6 +12,7 @@ use crate::config::Config;
 use crate::http::answer::{ErrorAnswer, ErrorCode};
 use crate::http::client::{ClientSide, Interrupt};
 use crate::http::transport::Writer;
+use crate::shard::ConnectionState;
 
 /// How long an idle connection is kept between requests.
 const KEEP_ALIVE: Duration = Duration::from_secs(600);
@@ -41,7 +42,7 @@ pub async fn head(
     config: &Config,
     headers: &mut Vec<Header>,
     first: bool,
-    idle: &std::cell::Cell<bool>,
+    state: &ConnectionState,
 ) -> Result<HeadRead, Stop> {
     let limit = Duration::from_secs(config.limits.header_read_timeout_secs);
     client.set_deadline(if first { limit } else { KEEP_ALIVE });
@@ -51,7 +52,7 @@ pub async fn head(
         if !client.received().is_empty() {
             if started.is_none() {
                 started = Some(Instant::now());
-                idle.set(false);
+                state.begin_request();
                 client.set_deadline(limit);
             }
             if cursor.ready(client.received()) {

@@ -1,6 +1,7 @@
 //! An answer on its way from a worker to the client: each read is written at once, and no more than
 //! one read's worth is held.
 
+use std::future::Future;
 use std::io;
 use std::rc::Rc;
 use std::time::Duration;
@@ -13,11 +14,11 @@ use crate::fleet::Worker;
 use crate::http::answer::{ErrorAnswer, ErrorCode};
 use crate::http::body::{Body, CHUNK_TAIL};
 use crate::http::client::{ClientSide, Interrupt};
-use crate::http::exchange::Answer;
+use crate::http::exchange::{Answer, Outgoing};
 use crate::http::meter::Meter;
 use crate::http::pool::Upstream;
 use crate::http::request::Request;
-use crate::http::transport::Writer;
+use crate::http::transport::{Reader, Writer};
 use crate::messages::Taken;
 use crate::shard::Shard;
 
@@ -73,7 +74,7 @@ pub struct Relay<'a> {
 impl Relay<'_> {
     /// Relays head and body. `in_flight` is released with the worker's last byte.
     pub async fn run(mut self, answer: Answer, in_flight: Taken) -> (Ending, u64) {
-        let Answer { upstream, buf, head, headers, request_sent } = answer;
+        let Answer { reader, outgoing, buf, head, headers } = answer;
         let framing = ClientFraming::for_body(head.body, self.request.head.http10);
         let close = self.close || framing == ClientFraming::CloseDelimited;
         let mut out = Vec::with_capacity(head.len + 512 + (buf.len() - head.len));
@@ -81,11 +82,8 @@ impl Relay<'_> {
         if let Some(route) = in_flight.route() {
             append_route(&mut out, route);
         }
-        let mut flow = Flow::new(
-            upstream,
-            Body::new(head.body, framing).metered(self.meter.take()),
-            in_flight,
-        );
+        let body = Body::new(head.body, framing).metered(self.meter.take());
+        let mut flow = Flow::new(reader, outgoing, body, in_flight);
         flow.cut = flow.body.first(&buf[head.len..], &mut out).is_err();
         drop(buf);
         if !flow.finished() {
@@ -95,12 +93,16 @@ impl Relay<'_> {
             Ok(sent) => sent,
             Err(sent) => return (Ending::ClientGone, sent),
         };
-        let Flow { upstream, body, cut, .. } = flow;
+        let Flow { reader, outgoing, body, cut, .. } = flow;
         if cut {
             let told = self.tell_cut(framing, head.event_stream, body.at_event_end).await;
             return (Ending::WorkerDied, sent + told);
         }
-        if head.keep_alive && request_sent && body.leaves_connection_in_step() {
+        if head.keep_alive
+            && body.leaves_connection_in_step()
+            && let Outgoing::Sent(writer) = outgoing
+        {
+            let upstream = Upstream { reader, writer, reused: true };
             self.shard.pools.borrow_mut().put(self.worker.id, upstream);
         }
         (if close { Ending::CompleteClose } else { Ending::Complete }, sent)
@@ -120,7 +122,12 @@ impl Relay<'_> {
             if start < buf.len() {
                 sent += (buf.len() - start) as u64;
                 self.client.set_deadline(CLIENT_STALL);
-                match self.client.watch(self.writer.write_all(buf, start)).await {
+                let mut write = std::pin::pin!(self.writer.write_all(buf, start));
+                let written = std::future::poll_fn(|cx| {
+                    flow.outgoing.drive(cx);
+                    write.as_mut().poll(cx)
+                });
+                match self.client.watch(written).await {
                     Ok((Ok(()), back)) => buf = back,
                     Ok((Err(_), _)) | Err(_) => return Err(sent),
                 }
@@ -130,7 +137,12 @@ impl Relay<'_> {
             }
             flow.arm(buf);
             self.client.set_deadline(self.stream_idle());
-            framed = match self.client.watch(flow.upstream.reader.read()).await {
+            let (reader, outgoing) = (&mut flow.reader, &mut flow.outgoing);
+            let read = std::future::poll_fn(|cx| {
+                outgoing.drive(cx);
+                reader.poll(cx)
+            });
+            framed = match self.client.watch(read).await {
                 Ok((outcome, buf)) => flow.take_in(outcome, buf),
                 Err(Interrupt::ClientGone) => return Err(sent),
                 Err(Interrupt::Deadline) => {
@@ -207,7 +219,8 @@ struct Framed {
 
 /// A body on its way.
 struct Flow {
-    upstream: Upstream,
+    reader: Reader,
+    outgoing: Outgoing,
     body: Body,
     /// The worker broke off.
     cut: bool,
@@ -217,9 +230,9 @@ struct Flow {
 }
 
 impl Flow {
-    fn new(upstream: Upstream, body: Body, in_flight: Taken) -> Self {
+    fn new(reader: Reader, outgoing: Outgoing, body: Body, in_flight: Taken) -> Self {
         let in_flight = Some(in_flight);
-        Self { upstream, body, cut: false, size: FIRST_BODY_BUFFER, in_flight }
+        Self { reader, outgoing, body, cut: false, size: FIRST_BODY_BUFFER, in_flight }
     }
 
     fn finished(&self) -> bool {
@@ -233,7 +246,7 @@ impl Flow {
             buf.reserve_exact(self.size);
         }
         buf.resize(CHUNK_HEADROOM, 0);
-        self.upstream.reader.arm(buf);
+        self.reader.arm(buf);
     }
 
     /// Frames what a read brought.

@@ -15,6 +15,8 @@ use monoio::buf::{IoBuf, IoBufMut, IoVecBuf};
 use monoio::io::{AsyncReadRent, AsyncWriteRent, OwnedReadHalf, OwnedWriteHalf, Splitable};
 use monoio::net::TcpStream;
 
+use crate::runtime::budget;
+
 type ReadOutcome = (io::Result<usize>, Vec<u8>);
 type ReadHalf = OwnedReadHalf<TcpStream>;
 type PendingRead = Pin<Box<dyn Future<Output = (io::Result<usize>, Vec<u8>, ReadHalf)>>>;
@@ -66,6 +68,17 @@ impl Reader {
     /// The outcome of the armed read: bytes appended (0 at the end of the stream) and the buffer.
     /// Pending when none is armed.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<ReadOutcome> {
+        if budget::poll_turn(cx).is_pending() {
+            return Poll::Pending;
+        }
+        let outcome = self.poll_at_once(cx);
+        if outcome.is_ready() {
+            budget::spend();
+        }
+        outcome
+    }
+
+    fn poll_at_once(&mut self, cx: &mut Context<'_>) -> Poll<ReadOutcome> {
         let State::Reading(read) = &mut self.state else { return Poll::Pending };
         match read.as_mut().poll(cx) {
             Poll::Pending => Poll::Pending,
@@ -81,9 +94,16 @@ impl Reader {
         std::future::poll_fn(|cx| self.poll(cx)).await
     }
 
+    /// Whether the peer has closed its side or broken the connection, without reading.
+    pub fn peer_has_left(&self) -> bool {
+        let mut poll = libc::pollfd { fd: self.fd, events: libc::POLLRDHUP, revents: 0 };
+        // SAFETY: one pollfd that lives through the call, on a descriptor that the half keeps open.
+        unsafe { libc::poll(&mut poll, 1, 0) == 1 }
+    }
+
     /// What the armed read has to show without waiting; `None` while nothing happened.
     pub fn peek(&mut self) -> Option<ReadOutcome> {
-        match self.poll(&mut Context::from_waker(Waker::noop())) {
+        match self.poll_at_once(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(outcome) => Some(outcome),
             Poll::Pending => None,
         }
@@ -116,7 +136,9 @@ impl Writer {
     /// Sends `buf[start..]` whole and gives the buffer back.
     pub async fn write_all(&mut self, mut buf: Vec<u8>, mut start: usize) -> ReadlessOutcome {
         while start < buf.len() {
+            std::future::poll_fn(budget::poll_turn).await;
             let (outcome, slice) = self.half.write(buf.slice(start..)).await;
+            budget::spend();
             buf = slice.into_inner();
             match outcome {
                 Ok(0) => return (Err(io::ErrorKind::WriteZero.into()), buf),
@@ -158,7 +180,9 @@ impl Writer {
     ) -> ReadlessOutcome {
         let mut message = Message::new(head, body, range);
         while message.remaining() > 0 {
+            std::future::poll_fn(budget::poll_turn).await;
             let (outcome, back) = self.half.writev(message).await;
+            budget::spend();
             message = back;
             match outcome {
                 Ok(0) => return (Err(io::ErrorKind::WriteZero.into()), message.head),

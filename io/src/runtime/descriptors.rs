@@ -15,6 +15,25 @@ pub fn raise_limit() {
     }
 }
 
+/// Whether a connection failed for want of something of this machine or process: descriptors, memory,
+/// local ports. It says nothing about the other side.
+pub fn is_local_shortage(error: &io::Error) -> bool {
+    let code = error.raw_os_error().or_else(|| {
+        let mut source = error.get_ref().and_then(|inner| inner.source());
+        while let Some(cause) = source {
+            if let Some(io) = cause.downcast_ref::<io::Error>() {
+                return io.raw_os_error();
+            }
+            source = cause.source();
+        }
+        None
+    });
+    matches!(
+        code,
+        Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM | libc::EADDRNOTAVAIL)
+    )
+}
+
 /// What to do about an error for want of descriptors, as the end of its message; empty for others.
 pub fn remedy(error: &io::Error) -> &'static str {
     match error.raw_os_error() {
@@ -24,5 +43,19 @@ pub fn remedy(error: &io::Error) -> &'static str {
         }
         Some(libc::ENFILE) => "; this machine is out of open files: raise sysctl fs.file-max",
         _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shortage_here_is_told_from_a_fault_there() {
+        let error = io::Error::from_raw_os_error;
+        assert!(is_local_shortage(&error(libc::EMFILE)));
+        assert!(is_local_shortage(&error(libc::EADDRNOTAVAIL)));
+        assert!(!is_local_shortage(&error(libc::ECONNREFUSED)));
+        assert!(!is_local_shortage(&io::ErrorKind::TimedOut.into()));
     }
 }

@@ -7,10 +7,13 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Poll;
 
+use crate::runtime::budget;
+
 /// Polls `task`; a panic ends it and yields `Err` with the panic's message.
 pub async fn catch_panic<F: Future>(task: F) -> Result<F::Output, String> {
     let mut task = std::pin::pin!(task);
     std::future::poll_fn(move |cx| {
+        budget::begin_turn();
         match catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(cx))) {
             Ok(Poll::Pending) => Poll::Pending,
             Ok(Poll::Ready(output)) => Poll::Ready(Ok(output)),

@@ -1,5 +1,6 @@
 //! What the gateway needs from the machine: CPUs, rings, mailboxes, clocks.
 
+pub mod budget;
 pub mod clock;
 pub mod cpus;
 pub mod descriptors;

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use monoio::io::AsyncWriteRent;
@@ -22,17 +23,18 @@ const WARN_EVERY: Duration = Duration::from_secs(5);
 
 /// Accepts until the listener is shut down.
 pub async fn run(shard: Rc<Shard>, listener: TcpListener) {
-    let per_shard = shard.shared.config.limits.max_connections.div_ceil(shard.shared.shards());
     let mut last_warning = None::<std::time::Instant>;
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => {
-                if shard.cells().connections.get() >= per_shard as i64 {
+                let place = Place::take(&shard);
+                if place.number > shard.shared.config.limits.max_connections {
                     shard.cells().connections_refused.inc();
+                    drop(place);
                     drop(monoio::spawn(refuse(stream)));
                     continue;
                 }
-                drop(monoio::spawn(serve(shard.clone(), stream, peer)));
+                drop(monoio::spawn(serve(shard.clone(), place, stream, peer)));
             }
             Err(_) if shard.closing() => return,
             Err(error) => {
@@ -65,13 +67,33 @@ pub fn stop(shard: &Rc<Shard>) {
         if accepted.set_nonblocking(nonblocking).is_ok()
             && let Ok(stream) = TcpStream::from_std(accepted)
         {
-            drop(monoio::spawn(serve(shard.clone(), stream, peer)));
+            drop(monoio::spawn(serve(shard.clone(), Place::take(shard), stream, peer)));
         }
     }
     transport::shutdown(listener);
 }
 
-async fn serve(shard: Rc<Shard>, stream: TcpStream, peer: SocketAddr) {
+/// One of the connections `--max-connections` counts; dropping it gives it back.
+struct Place {
+    shard: Rc<Shard>,
+    /// How many there are with it.
+    number: usize,
+}
+
+impl Place {
+    fn take(shard: &Rc<Shard>) -> Self {
+        let number = shard.shared.connections.fetch_add(1, Ordering::Relaxed) + 1;
+        Self { shard: shard.clone(), number }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.shard.shared.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+async fn serve(shard: Rc<Shard>, _counted: Place, stream: TcpStream, peer: SocketAddr) {
     let (place, state) = shard.connections.borrow_mut().insert(stream.as_raw_fd());
     shard.cells().connections.add(1);
     let connection = Connection::new(shard.clone(), stream, peer, state);

@@ -132,8 +132,17 @@ pub struct ConnectionState {
     pub idle: Cell<bool>,
     /// It has not had its first request yet, which may be on its way.
     pub fresh: Cell<bool>,
-    /// When the request under way was read, on [`clock::now_ms`].
+    /// When the first byte of the request under way was read, on [`clock::now_ms`].
     pub busy_since_ms: Cell<u64>,
+}
+
+impl ConnectionState {
+    /// The first byte of a request is there.
+    pub fn begin_request(&self) {
+        if self.idle.replace(false) {
+            self.busy_since_ms.set(clock::now_ms());
+        }
+    }
 }
 
 impl Connections {
