@@ -27,6 +27,13 @@ fn refuse(error: &CliError) -> ExitCode {
     error.exit_code()
 }
 
+/// Has the allocator give what is free back to the system. By itself it does so as time goes by, but only
+/// while it is used.
+fn trim() {
+    // SAFETY: the function may be called at any time; it only touches the allocator's own state.
+    unsafe { libmimalloc_sys::mi_collect(true) };
+}
+
 fn launch(config: Config) -> ExitCode {
     // Before logging starts its thread, which inherits the mask.
     let signals = match Signals::block() {
@@ -41,7 +48,7 @@ fn launch(config: Config) -> ExitCode {
         Err(error) => return refuse(&error.into()),
     };
     tracing::debug!(target: "smg", ?config, "configuration");
-    let outcome = smg_io::launch::launch(config, &signals);
+    let outcome = smg_io::launch::launch(config, trim, &signals);
     let dropped_lines = logging.dropped_lines();
     drop(logging);
     if dropped_lines() > 0 {

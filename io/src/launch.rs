@@ -81,14 +81,15 @@ impl LaunchError {
     }
 }
 
-/// Runs a gateway until a signal ends it.
+/// Runs a gateway until a signal ends it. `trim` has the allocator give free memory back to the system;
+/// the control thread calls it after a sweep that freed some.
 ///
 /// # Errors
 /// See [`LaunchError`]; the message says what to do.
-pub fn launch(config: Config, signals: &Signals) -> Result<(), LaunchError> {
+pub fn launch(config: Config, trim: fn(), signals: &Signals) -> Result<(), LaunchError> {
     descriptors::raise_limit();
     refuse_huge_pages();
-    let running = Running::start(config, signals.reporter())?;
+    let running = Running::start(config, trim, signals.reporter())?;
     running.serve(signals)
 }
 
@@ -107,6 +108,7 @@ impl Running {
     /// See [`LaunchError`].
     pub fn start(
         config: Config,
+        trim: fn(),
         report: impl Fn() + Send + Clone + 'static,
     ) -> Result<Self, LaunchError> {
         let CpuPlan { data, control: control_cpus } = cpus::plan(
@@ -143,7 +145,7 @@ impl Running {
                 "a model's trees are split over all shards; there are not more");
         }
         let (commands, receiver) = async_channel::bounded(COMMAND_QUEUE);
-        let shared = Arc::new(Shared::new(config, shards, commands)?);
+        let shared = Arc::new(Shared::new(config, trim, shards, commands)?);
         let (fault, faults) = mpsc::channel();
         let ended = |name: String| {
             let (fault, report) = (fault.clone(), report.clone());

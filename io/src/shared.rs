@@ -25,6 +25,8 @@ use crate::runtime::mailbox::Mesh;
 pub struct Shared {
     /// Checked once, never changed.
     pub config: Config,
+    /// Has the allocator give free memory back to the system.
+    pub trim: fn(),
     /// How the trees of a model are split over shards.
     pub parts: Parts,
     /// The fleet epoch.
@@ -71,6 +73,7 @@ impl Shared {
     /// Assembles the shared state; `shards` is their number.
     pub fn new(
         config: Config,
+        trim: fn(),
         shards: usize,
         control: async_channel::Sender<Command>,
     ) -> std::io::Result<Self> {
@@ -81,6 +84,7 @@ impl Shared {
             connections: AtomicUsize::new(0),
             parts: Parts::new(&config.cache, shards),
             config,
+            trim,
             fleet: ArcSwap::default(),
             loads: ArcSwap::default(),
             in_flight: InFlight::default(),

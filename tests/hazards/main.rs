@@ -19,6 +19,7 @@ mod descriptors_exhausted;
 mod everything_at_once;
 mod locked_memory_short;
 mod log_reader_stalls;
+mod memory_kept_after_eviction;
 mod models_mixed_up;
 mod one_connection_takes_all;
 mod policy_does_less_than_its_name;

@@ -1,7 +1,6 @@
 //! Evicting a tenth of a full tree of short prompts, and what lookups notice of it.
 
 use std::hint::black_box;
-use std::time::{Duration, Instant};
 
 use smg_core::index::{Garbage, Limits};
 use smg_core::rng::Rng;
@@ -84,13 +83,17 @@ fn measure<K: Kind>(order: Order) {
     (0..20_000).for_each(|_| lookup(&tree, &mut alone));
     let mut entries = 0;
     let (bin, garbage) = std::sync::mpsc::channel();
-    let collector = std::thread::spawn(move || garbage.into_iter().for_each(drop::<Garbage>));
+    let collector = std::thread::spawn(move || {
+        garbage.into_iter().for_each(drop::<Garbage>);
+        collect();
+    });
     loop {
         let mut sample = Samples::default();
         let slice = sample.time_on_cpu(|| tree.tree.evict_slice(BUDGET_UNITS, SLICE_ENTRIES));
         entries += slice.entries;
         if slice.entries > 0 { &mut evicting } else { &mut compacting }.append(sample);
-        // Freed on another thread, as in the gateway. The receiver ends after the sender.
+        // Freed on another thread, as in the gateway; and that thread has the allocator return it, once
+        // the sweep is over. The receiver ends after the sender.
         let _ = bin.send(slice.garbage);
         if slice.done {
             break;
@@ -99,7 +102,6 @@ fn measure<K: Kind>(order: Order) {
     }
     drop(bin);
     let _ = collector.join();
-    go_on(|| lookup(&tree, &mut Samples::default()));
     let share = 1.0 - tree.tree.units() as f64 / full_units as f64;
     let freed = (full_bytes - before) as f64 * share;
     let returned = full_bytes as f64 - resident_bytes() as f64;
@@ -147,10 +149,7 @@ fn measure_peer<K: Kind>() {
     let (full_bytes, full_units) = (resident_bytes(), K::peer_units(&peer));
     let mut evicting = Samples::default();
     evicting.time_on_cpu(|| K::peer_evict(&peer, BUDGET_UNITS as usize));
-    go_on(|| {
-        let prompt = K::prompt(&corpus.prompts[0]);
-        record_peer::<K>(&peer, K::borrow(&prompt), 0);
-    });
+    collect();
     println!("kv-index 2.0.0: {full_units} -> {} units", K::peer_units(&peer));
     println!(
         "  evict: {:.1} ms in one piece; resident {:.0} MB, {:.1} MB returned",
@@ -160,16 +159,7 @@ fn measure_peer<K: Kind>() {
     );
 }
 
-/// Serves for a while: the allocator returns free memory to the system as time goes by, when it is
-/// used.
-fn go_on(mut serve: impl FnMut()) {
-    let start = Instant::now();
-    while start.elapsed() < Duration::from_secs(3) {
-        serve();
-    }
-}
-
-/// Has the allocator return what earlier arms left.
+/// Has the allocator return what is free.
 fn collect() {
     // SAFETY: the function may be called at any time; it only touches the allocator's own state.
     unsafe { libmimalloc_sys::mi_collect(true) };

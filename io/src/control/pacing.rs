@@ -40,8 +40,10 @@ pub async fn run<R: Runtime>(
             .models()
             .map(|(id, name, workers)| (id, name.clone(), workers))
             .collect();
+        let mut evicted = 0;
         for (id, name, workers) in models {
             let report = sweep(runtime, &shared, id, &name).await;
+            evicted += report.map_or(0, |report| report.evicted);
             let mut gauges = gauges.borrow_mut();
             match report {
                 Some(report)
@@ -53,6 +55,9 @@ pub async fn run<R: Runtime>(
                 Some(_) => drop(gauges.remove(&name)),
                 None => {}
             }
+        }
+        if evicted > 0 {
+            (shared.trim)();
         }
         log_memory(&gauges.borrow());
     }

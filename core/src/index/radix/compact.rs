@@ -18,7 +18,7 @@ const NODES_PER_ENTRY: usize = 4;
 /// Distance at which content is asked for.
 const NODES_AHEAD: u32 = 16;
 /// Most bytes a slice moves (and the last edge may go beyond).
-const MOVED_BYTES: usize = 64 * 1024;
+const MOVED_BYTES: usize = 32 * 1024;
 
 impl<A: Alphabet> RadixTree<A> {
     /// Does about `max_entries` entries' worth of compaction. True when nothing is left to do.
