@@ -67,7 +67,15 @@ fn exchange(
     let mut headers = Vec::new();
     let mut piece = [0u8; 16 * 1024];
     loop {
-        let read = stream.read(&mut piece)?;
+        let read = match stream.read(&mut piece) {
+            // A ring of this thread has work for it: with a timeout, that interrupts a read.
+            Err(error)
+                if error.kind() == io::ErrorKind::Interrupted && Instant::now() < deadline =>
+            {
+                continue;
+            }
+            outcome => outcome?,
+        };
         received.extend_from_slice(&piece[..read]);
         let head = parse_response(&received, false, &mut headers)
             .map_err(|error| io::Error::other(error.message()))?;
