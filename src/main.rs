@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use smg_io::config::Config;
 use smg_io::launch::Signals;
+use smg_io::shared::Memory;
 
 use crate::cli::{Action, CliError};
 
@@ -27,11 +28,12 @@ fn refuse(error: &CliError) -> ExitCode {
     error.exit_code()
 }
 
-/// Has the allocator give what is free back to the system. By itself it does so as time goes by, but only
-/// while it is used.
-fn trim() {
+/// By itself the allocator does both as time goes by, but only while it is used.
+const MEMORY: Memory = Memory { reclaim: || collect(false), trim: || collect(true) };
+
+fn collect(force: bool) {
     // SAFETY: the function may be called at any time; it only touches the allocator's own state.
-    unsafe { libmimalloc_sys::mi_collect(true) };
+    unsafe { libmimalloc_sys::mi_collect(force) };
 }
 
 fn launch(config: Config) -> ExitCode {
@@ -48,7 +50,7 @@ fn launch(config: Config) -> ExitCode {
         Err(error) => return refuse(&error.into()),
     };
     tracing::debug!(target: "smg", ?config, "configuration");
-    let outcome = smg_io::launch::launch(config, trim, &signals);
+    let outcome = smg_io::launch::launch(config, MEMORY, &signals);
     let dropped_lines = logging.dropped_lines();
     drop(logging);
     if dropped_lines() > 0 {

@@ -17,7 +17,7 @@ use crate::runtime::cpus::{self, CpuError, CpuPlan};
 use crate::runtime::descriptors;
 use crate::runtime::driver::DriverError;
 use crate::shard::{self, ShardStart, StartError};
-use crate::shared::{Phase, Shared};
+use crate::shared::{Memory, Phase, Shared};
 
 /// Connections the kernel holds for a listener until they are accepted.
 const BACKLOG: i32 = 4096;
@@ -81,15 +81,14 @@ impl LaunchError {
     }
 }
 
-/// Runs a gateway until a signal ends it. `trim` has the allocator give free memory back to the system;
-/// the control thread calls it after a sweep that freed some.
+/// Runs a gateway until a signal ends it. `memory` is what the program's allocator can do.
 ///
 /// # Errors
 /// See [`LaunchError`]; the message says what to do.
-pub fn launch(config: Config, trim: fn(), signals: &Signals) -> Result<(), LaunchError> {
+pub fn launch(config: Config, memory: Memory, signals: &Signals) -> Result<(), LaunchError> {
     descriptors::raise_limit();
     refuse_huge_pages();
-    let running = Running::start(config, trim, signals.reporter())?;
+    let running = Running::start(config, memory, signals.reporter())?;
     running.serve(signals)
 }
 
@@ -108,7 +107,7 @@ impl Running {
     /// See [`LaunchError`].
     pub fn start(
         config: Config,
-        trim: fn(),
+        memory: Memory,
         report: impl Fn() + Send + Clone + 'static,
     ) -> Result<Self, LaunchError> {
         let CpuPlan { data, control: control_cpus } = cpus::plan(
@@ -145,7 +144,7 @@ impl Running {
                 "a model's trees are split over all shards; there are not more");
         }
         let (commands, receiver) = async_channel::bounded(COMMAND_QUEUE);
-        let shared = Arc::new(Shared::new(config, trim, shards, commands)?);
+        let shared = Arc::new(Shared::new(config, memory, shards, commands)?);
         let (fault, faults) = mpsc::channel();
         let ended = |name: String| {
             let (fault, report) = (fault.clone(), report.clone());

@@ -20,6 +20,8 @@ pub enum Message {
     Forget(WorkerId),
     /// Evict a bounded slice from a model's indexes and report.
     Sweep(Sweep),
+    /// What was evicted has been freed: take its memory back, and say so.
+    Reclaim(async_channel::Sender<()>),
     /// A permit may be free for the first request that waits here.
     Permit,
     /// The process is closing: end idle connections.

@@ -25,8 +25,8 @@ use crate::runtime::mailbox::Mesh;
 pub struct Shared {
     /// Checked once, never changed.
     pub config: Config,
-    /// Has the allocator give free memory back to the system.
-    pub trim: fn(),
+    /// What the allocator can do.
+    pub memory: Memory,
     /// How the trees of a model are split over shards.
     pub parts: Parts,
     /// The fleet epoch.
@@ -56,6 +56,16 @@ pub struct Shared {
     phase: AtomicU8,
 }
 
+/// What the program's allocator can do so that memory which is free does not stay with the process.
+/// Indexes are freed on the control thread and not where they were allocated, hence the two steps.
+#[derive(Debug, Clone, Copy)]
+pub struct Memory {
+    /// Takes back what other threads have freed of the calling thread's memory; some microseconds.
+    pub reclaim: fn(),
+    /// Gives what is free in the process back to the system; some milliseconds.
+    pub trim: fn(),
+}
+
 /// Where the process is between start and exit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
@@ -73,7 +83,7 @@ impl Shared {
     /// Assembles the shared state; `shards` is their number.
     pub fn new(
         config: Config,
-        trim: fn(),
+        memory: Memory,
         shards: usize,
         control: async_channel::Sender<Command>,
     ) -> std::io::Result<Self> {
@@ -84,7 +94,7 @@ impl Shared {
             connections: AtomicUsize::new(0),
             parts: Parts::new(&config.cache, shards),
             config,
-            trim,
+            memory,
             fleet: ArcSwap::default(),
             loads: ArcSwap::default(),
             in_flight: InFlight::default(),

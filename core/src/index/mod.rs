@@ -35,7 +35,8 @@ pub struct Limits {
     /// Size the tree never exceeds, in units, memory of removed workers included. A prompt that
     /// cannot fit below it is not recorded.
     pub ceiling_units: u64,
-    /// Most (node, worker) entries, which bounds memory where edges are very short.
+    /// Most (node, worker) entries, which bounds memory where edges are very short. A record evicts
+    /// down to it first and may then pass it by the nodes of its own path.
     pub max_entries: u64,
     /// Keys the digests of first pages, so that a client cannot prepare colliding prompts.
     pub seed: u64,

@@ -57,7 +57,7 @@ pub async fn run<R: Runtime>(
             }
         }
         if evicted > 0 {
-            (shared.trim)();
+            (shared.memory.trim)();
         }
         log_memory(&gauges.borrow());
     }
@@ -93,27 +93,38 @@ async fn sweep_part<R: Runtime>(
     total: &mut Total,
 ) -> Option<()> {
     for _ in 0..MAX_SLICES {
-        let (reply, answer) = async_channel::bounded(1);
-        let message = Message::Sweep(Sweep { model, reply });
-        if shared.mesh.send(shared.control_sender(), shard, message).is_err() {
-            return None;
-        }
-        let answer = async { answer.recv().await.ok() };
-        let patience = async {
-            runtime.sleep(OWNER_PATIENCE).await;
-            None
-        };
+        let question = |reply| Message::Sweep(Sweep { model, reply });
+        let Swept { report, garbage, tenants } = ask(runtime, shared, shard, question).await?;
         // The memory a slice frees goes back here and not on the shard's time.
-        let Swept { report, garbage, tenants } = futures_lite::future::or(answer, patience).await?;
         drop(garbage);
         total.report.evicted += report.evicted;
         if report.done {
             total.add(report, tenants);
+            if total.report.evicted > 0 {
+                ask(runtime, shared, shard, Message::Reclaim).await?;
+            }
             return Some(());
         }
         runtime.sleep(SLICE_PAUSE).await;
     }
     None
+}
+
+/// Sends a question to a shard. Nothing when its mailbox is full or its answer does not come in time.
+async fn ask<R: Runtime, T>(
+    runtime: R,
+    shared: &Shared,
+    shard: usize,
+    question: impl FnOnce(async_channel::Sender<T>) -> Message,
+) -> Option<T> {
+    let (reply, answer) = async_channel::bounded(1);
+    shared.mesh.send(shared.control_sender(), shard, question(reply)).ok()?;
+    let answer = async { answer.recv().await.ok() };
+    let patience = async {
+        runtime.sleep(OWNER_PATIENCE).await;
+        None
+    };
+    futures_lite::future::or(answer, patience).await
 }
 
 /// Sums over the parts of a model's indexes.

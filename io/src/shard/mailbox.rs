@@ -109,6 +109,11 @@ fn handle(shard: &Rc<Shard>, message: Message) {
             // The control core may have lost patience.
             let _ = sweep.reply.try_send(Swept { report, garbage, tenants });
         }
+        Message::Reclaim(done) => {
+            (shard.shared.memory.reclaim)();
+            // The control core may have lost patience.
+            let _ = done.try_send(());
+        }
         // Every batch ends with a look at the queue.
         Message::Permit => {}
         Message::Close => {

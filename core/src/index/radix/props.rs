@@ -231,8 +231,9 @@ impl<'a, K: Kind> Pair<'a, K> {
         let target = self.tree.units() * keep_percent / 100;
         let slice = self.tree.evict_slice(target, max_entries);
         assert_eq!((slice.entries, slice.units), self.model.evict(target, max_entries));
-        let (live, removed, _) = self.model.sizes();
-        let is_within = live <= target && removed == 0;
+        let (live, removed, entries) = self.model.sizes();
+        let max_entries = self.tree.limits().max_entries;
+        let is_within = live <= target && removed == 0 && entries <= max_entries;
         assert!(!slice.done || is_within && !self.tree.slab.is_fragmented());
         assert!(slice.done || !is_within || self.tree.compaction.is_some());
     }
@@ -342,6 +343,34 @@ fn token_tree_equals_the_naive_tree() {
 #[test]
 fn token_tree_equals_the_naive_tree_at_its_limits() {
     compare(60, step(8, 6), (1u32..6).prop_map(|page| Tokens { page, repeat: 1 }), tight(), 1);
+}
+
+/// A record passes the limit of entries by a path new to its worker; a slice of one entry then reaches
+/// the target in units and not yet the limit.
+#[test]
+fn a_slice_within_the_units_and_beyond_the_entries() {
+    let record = |namespace, prompt: &[u8], worker, late| Step::Record {
+        namespace,
+        prompt: prompt.to_vec(),
+        worker,
+        late,
+    };
+    let steps = [
+        record(0, &[1], 0, false),
+        record(1, &[0], 0, false),
+        record(0, &[0, 0], 0, false),
+        record(2, &[0], 0, false),
+        record(0, &[0, 1], 0, false),
+        Step::Readd { worker: 1 },
+        record(2, &[0, 0, 0, 0], 2, false),
+        record(0, &[4, 0], 4, true),
+        record(0, &[0, 3, 0], 0, false),
+        record(2, &[2, 1], 1, false),
+        record(0, &[4, 2], 1, false),
+        record(2, &[0, 0, 0], 3, false),
+        Step::Evict { keep_percent: 97, max_entries: 1 },
+    ];
+    run(&Tokens { page: 1, repeat: 1 }, tight(), &steps);
 }
 
 /// Short prompts and many workers: nodes with dozens of holders.
