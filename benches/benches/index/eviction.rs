@@ -1,6 +1,7 @@
 //! Evicting a tenth of a full tree of short prompts, and what lookups notice of it.
 
 use std::hint::black_box;
+use std::sync::{Arc, Barrier};
 
 use smg_core::index::{Garbage, Limits};
 use smg_core::rng::Rng;
@@ -83,13 +84,22 @@ fn measure<K: Kind>(order: Order) {
     (0..20_000).for_each(|_| lookup(&tree, &mut alone));
     let mut entries = 0;
     let (bin, garbage) = std::sync::mpsc::channel();
-    let collector = std::thread::spawn(move || garbage.into_iter().for_each(drop::<Garbage>));
+    let steps = Arc::new(Barrier::new(2));
+    let control = std::thread::spawn({
+        let steps = steps.clone();
+        move || {
+            garbage.into_iter().for_each(drop::<Garbage>);
+            steps.wait();
+            steps.wait();
+            collect();
+        }
+    });
     loop {
         let mut sample = Samples::default();
         let slice = sample.time_on_cpu(|| tree.tree.evict_slice(BUDGET_UNITS, SLICE_ENTRIES));
         entries += slice.entries;
         if slice.entries > 0 { &mut evicting } else { &mut compacting }.append(sample);
-        // Freed on another thread, as in the gateway. The receiver ends after the sender.
+        // Freed on another thread, like the gateway's control thread. The receiver ends after the sender.
         let _ = bin.send(slice.garbage);
         if slice.done {
             break;
@@ -97,11 +107,11 @@ fn measure<K: Kind>(order: Order) {
         (0..LOOKUPS_PER_SLICE).for_each(|_| lookup(&tree, &mut beside));
     }
     drop(bin);
-    let _ = collector.join();
+    steps.wait();
     let mut reclaiming = Samples::default();
     reclaiming.time_on_cpu(reclaim);
-    // Joined, so that its memory is not counted.
-    let _ = std::thread::spawn(collect).join();
+    steps.wait();
+    let _ = control.join();
     let share = 1.0 - tree.tree.units() as f64 / full_units as f64;
     let freed = (full_bytes - before) as f64 * share;
     let returned = full_bytes as f64 - resident_bytes() as f64;
