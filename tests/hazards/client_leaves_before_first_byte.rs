@@ -1,6 +1,6 @@
 //! A client leaves while its answer is awaited.
 
-use crate::harness::{Client, Gate, Gateway, Worker, chat, eventually};
+use crate::harness::{Client, Exchange, Gate, Gateway, Worker, chat, eventually};
 
 #[test]
 fn the_worker_is_let_go_when_the_client_closes() {
@@ -94,4 +94,19 @@ fn hanging_worker(gate: Gate) -> Worker {
             exchange.answer(200, b"patience rewarded");
         }
     })
+}
+
+#[test]
+fn a_client_that_had_sent_much_ahead_is_noticed_too() {
+    // More than is read ahead of a request that is under way.
+    const AHEAD: usize = 70_000;
+    let worker = Worker::start(Exchange::until_abandoned);
+    let gateway = Gateway::before([&worker]).start();
+    let mut client = Client::connect(&gateway);
+    client.send(&chat("hello"));
+    eventually("the request is at the worker", || worker.dispatched() == 1);
+    client.send(&vec![b'x'; AHEAD]);
+    client.leave();
+    eventually("the connection to the worker is closed", || worker.abandoned() == 1);
+    gateway.is_at_rest();
 }
