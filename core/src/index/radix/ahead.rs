@@ -5,7 +5,7 @@
 use super::super::alphabet::Alphabet;
 use super::super::arena::NIL;
 use super::RadixTree;
-use super::holders::{CROWD, EXTRA, Entry, Handle, OFF_LIST, tenant_of};
+use super::holders::{EXTRA, Entry, Handle, OFF_LIST, tenant_of};
 use super::node::{Node, child_key};
 
 /// Nodes of a path that are looked at ahead of a record.
@@ -55,8 +55,8 @@ impl<A: Alphabet> RadixTree<A> {
     /// Starts loading the crowd of a node, if it has one.
     #[inline]
     pub(super) fn prefetch_crowd(&self, node: &Node) {
-        if node.extra != NIL && node.extra & CROWD != 0 {
-            self.crowds.prefetch(node.extra ^ CROWD);
+        if let Some(crowd) = node.crowd() {
+            self.crowds.prefetch(crowd);
         }
     }
 
@@ -70,9 +70,11 @@ impl<A: Alphabet> RadixTree<A> {
             if node.is_root() || count == CROWDS_ABOVE {
                 break;
             }
-            if node.extra != NIL && node.extra & CROWD != 0 && node.entry.tenant() != tenant {
-                crowds[count] = node.extra ^ CROWD;
-                self.crowds.get(crowds[count]).prefetch(tenant);
+            if let Some(crowd) = node.crowd()
+                && node.entry.tenant() != tenant
+            {
+                crowds[count] = crowd;
+                self.crowds.get(crowd).prefetch(tenant);
                 count += 1;
             }
             at = node.parent;

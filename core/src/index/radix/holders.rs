@@ -142,13 +142,10 @@ impl<A: Alphabet> RadixTree<A> {
         if node.entry.tenant() == tenant {
             return Some(node_id);
         }
+        if let Some(crowd) = node.crowd() {
+            return self.crowds.get(crowd).extra(tenant).map(|id| id | EXTRA);
+        }
         let mut at = node.extra;
-        if at == NIL {
-            return None;
-        }
-        if at & CROWD != 0 {
-            return self.crowds.get(at ^ CROWD).extra(tenant).map(|id| id | EXTRA);
-        }
         while at != NIL {
             let extra = &self.extras[at];
             if extra.entry.tenant() == tenant {
@@ -166,18 +163,15 @@ impl<A: Alphabet> RadixTree<A> {
         if node.entry.tenant() != NO_TENANT && !visit(node.entry.stamp) {
             return;
         }
-        let mut at = node.extra;
-        if at == NIL {
-            return;
-        }
-        if at & CROWD != 0 {
-            for &stamp in self.crowds.get(at ^ CROWD).stamps() {
+        if let Some(crowd) = node.crowd() {
+            for &stamp in self.crowds.get(crowd).stamps() {
                 if !visit(stamp) {
                     return;
                 }
             }
             return;
         }
+        let mut at = node.extra;
         while at != NIL {
             let extra = &self.extras[at];
             if !visit(extra.entry.stamp) {
@@ -197,10 +191,10 @@ impl<A: Alphabet> RadixTree<A> {
             node.entry = entry;
             return node_id;
         }
-        let first = node.extra;
-        let id = self.extras.insert(Extra { entry, node: node_id, next: first });
-        if first != NIL && first & CROWD != 0 {
-            self.crowds.get_mut(first ^ CROWD).join(entry.stamp, id);
+        let (next, crowd) = (node.extra, node.crowd());
+        let id = self.extras.insert(Extra { entry, node: node_id, next });
+        if let Some(crowd) = crowd {
+            self.crowds.get_mut(crowd).join(entry.stamp, id);
         } else {
             self.nodes[node_id].extra = id;
             if self.chain_len(id) > MAX_CHAIN {
@@ -213,12 +207,12 @@ impl<A: Alphabet> RadixTree<A> {
     /// Makes the holders of `lower` holders of its new parent `upper`, on no list there.
     pub(super) fn copy_holders(&mut self, lower: u32, upper: u32) {
         let node = &self.nodes[lower];
-        let (own, mut at) = (node.entry, node.extra);
+        let (own, crowd, mut at) = (node.entry, node.crowd(), node.extra);
         if own.tenant() != NO_TENANT {
             self.add_holder(upper, Entry::new(own.stamp, 1));
         }
-        if at != NIL && at & CROWD != 0 {
-            let stamps = self.crowds.get(at ^ CROWD).stamps().to_vec();
+        if let Some(crowd) = crowd {
+            let stamps = self.crowds.get(crowd).stamps().to_vec();
             for stamp in stamps {
                 self.add_holder(upper, Entry::new(stamp, 1));
             }
@@ -245,10 +239,9 @@ impl<A: Alphabet> RadixTree<A> {
             return node.extra != NIL;
         }
         let id = handle ^ EXTRA;
-        let first = self.nodes[node_id].extra;
-        if first & CROWD != 0 {
-            if !self.crowds.get_mut(first ^ CROWD).leave(tenant) {
-                self.crowds.close(first ^ CROWD, &mut self.garbage);
+        if let Some(crowd) = self.nodes[node_id].crowd() {
+            if !self.crowds.get_mut(crowd).leave(tenant) {
+                self.crowds.close(crowd, &mut self.garbage);
                 self.nodes[node_id].extra = NIL;
             }
         } else {
@@ -268,9 +261,8 @@ impl<A: Alphabet> RadixTree<A> {
         }
         let extra = &mut self.extras[handle ^ EXTRA];
         extra.entry.stamp = stamp;
-        let first = self.nodes[extra.node].extra;
-        if first & CROWD != 0 {
-            self.crowds.get_mut(first ^ CROWD).restamp(stamp);
+        if let Some(crowd) = self.nodes[extra.node].crowd() {
+            self.crowds.get_mut(crowd).restamp(stamp);
         }
     }
 

@@ -5,7 +5,7 @@ use super::super::arena::{Arena, NIL, Vacancy};
 use super::super::buckets::Chained;
 use super::super::slab::Position;
 use super::RadixTree;
-use super::holders::Entry;
+use super::holders::{CROWD, Entry};
 
 /// Root of the prompts without a namespace; always there.
 pub(super) const ROOT: u32 = 0;
@@ -66,6 +66,12 @@ impl Node {
     #[inline]
     pub fn is_root(&self) -> bool {
         self.len == 0
+    }
+
+    /// Number of the crowd of its further holders, if there are so many.
+    #[inline]
+    pub fn crowd(&self) -> Option<u32> {
+        (self.extra != NIL && self.extra & CROWD != 0).then_some(self.extra ^ CROWD)
     }
 
     fn has_children(&self) -> bool {
