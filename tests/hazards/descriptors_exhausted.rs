@@ -26,6 +26,34 @@ fn clients_are_served_again_once_others_have_left() {
 }
 
 #[test]
+fn no_worker_is_blamed_for_it() {
+    let worker = Worker::obliging();
+    let gateway =
+        Gateway::before([&worker]).flags("--shards 1").limit(libc::RLIMIT_NOFILE, 64).start();
+    let mut asking = Client::connect(&gateway);
+    assert_eq!(asking.get("/liveness").expect("an answer").status(), 200);
+    let crowd: Vec<Client> = (0..200).map(|_| Client::connect(&gateway)).collect();
+    eventually("the gateway is out of descriptors", || {
+        gateway.log().contains("cannot accept connections")
+    });
+    for _ in 0..10 {
+        let response = asking.ask("hello");
+        assert_eq!(response.error_code(), Some("connection_limit_reached"), "{response:?}");
+        assert!(response.text().contains("ulimit -n"), "{response:?}");
+    }
+    assert_eq!(worker.dispatched(), 0);
+    drop(crowd);
+
+    eventually("the request can be sent", || asking.ask("hello").status() == 200);
+    let log = gateway.log();
+    assert!(log.contains("ending=\"not_sent\"") || log.contains("ending=not_sent"), "{log}");
+    assert!(!log.contains("worker taken out"), "{log}");
+    assert!(gateway.metrics().is_zero("smg_worker_cb_consecutive_failures"));
+    asking.leave();
+    gateway.is_at_rest();
+}
+
+#[test]
 fn too_few_to_start_with_is_said_with_the_limit_to_raise() {
     // Each runs out at another place. Below seven the loader itself fails.
     for limit in 7..=24 {

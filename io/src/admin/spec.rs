@@ -39,12 +39,9 @@ pub fn whole(body: &[u8]) -> Result<WorkerSpec, String> {
 /// Reads the fields of a `PATCH`.
 pub fn patch(body: &[u8]) -> Result<Update, String> {
     let value = object(body)?;
-    if !value["url"].is_null() {
-        return Err("url cannot be changed: add the other URL with POST /workers and remove this \
-                    worker with DELETE"
-            .into());
-    }
+    let url = text(&value, "url")?.map(|url| url.parse()).transpose();
     Ok(Update::Patch {
+        url: url.map_err(|error| format!("url: {error}"))?,
         priority: whole_number(&value, "priority")?,
         cost: number(&value, "cost")?,
         labels: labels(&value)?,

@@ -5,14 +5,13 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use smg_core::http1::{BodyLength, ChunkedDecoder, HeadCursor, parse_response};
+use smg_core::http1::{BodyLength, ChunkedDecoder};
 
 use super::seam::{Runtime, Stream, timeout};
+use crate::http::response_head::HeadParser;
 
 /// Largest answer body read, in bytes.
 const MAX_BODY: usize = 8 << 20;
-/// Interim heads (1xx) of one answer; a worker that sends more of them does not mean to answer.
-const MAX_INTERIM_HEADS: usize = 32;
 /// Buffer of one read in bytes.
 const READ_BUFFER: usize = 16 << 10;
 
@@ -56,25 +55,10 @@ async fn exchange<R: Runtime>(runtime: R, question: Question<'_>) -> io::Result<
     let mut stream = runtime.connect(question.addr).await?;
     stream.write_all(request(question)).await?;
     let mut buf = Vec::with_capacity(READ_BUFFER);
-    let (mut headers, mut cursor) = (Vec::new(), HeadCursor::default());
-    let mut interims = 0;
+    let mut parser = HeadParser::default();
     let head = loop {
-        if cursor.ready(&buf) {
-            let parsed = parse_response(&buf, false, &mut headers)
-                .map_err(|error| invalid(error.message()))?;
-            match parsed {
-                Some(head) if head.is_interim() => {
-                    interims += 1;
-                    if interims > MAX_INTERIM_HEADS {
-                        return Err(invalid("too many interim responses"));
-                    }
-                    buf.drain(..head.len);
-                    cursor.reset();
-                    continue;
-                }
-                Some(head) => break head,
-                None => {}
-            }
+        if let Some(head) = parser.parse(&mut buf).map_err(invalid)? {
+            break head;
         }
         if receive(&mut stream, &mut buf).await? == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use smg_core::fleet::WorkerId;
 
-use crate::config::OverloadConfig;
+use crate::config::{OverloadConfig, WorkerUrl};
 use crate::fleet::WorkerSpec;
 use crate::shared::Shared;
 use life::Life;
@@ -56,6 +56,8 @@ pub enum Update {
     Replace(WorkerSpec),
     /// Only what is given.
     Patch {
+        /// Must be the worker's own.
+        url: Option<WorkerUrl>,
         priority: Option<u32>,
         cost: Option<f64>,
         labels: Vec<(String, String)>,
@@ -69,7 +71,7 @@ pub enum Update {
 pub enum UpdateError {
     /// No worker has that id.
     NotFound,
-    /// A replacement names another URL.
+    /// The change names another URL.
     OtherUrl,
     /// It is being removed, and gone after this time.
     Leaving(Duration),
@@ -131,8 +133,11 @@ impl Control {
             Update::Replace(spec) if spec.url != present.url => {
                 return Err(UpdateError::OtherUrl);
             }
+            Update::Patch { url: Some(url), .. } if url != present.url => {
+                return Err(UpdateError::OtherUrl);
+            }
             Update::Replace(spec) => spec,
-            Update::Patch { priority, cost, labels, api_key, overload } => {
+            Update::Patch { url: _, priority, cost, labels, api_key, overload } => {
                 let mut spec = WorkerSpec::clone(&present);
                 spec.priority = priority.unwrap_or(spec.priority);
                 spec.cost = cost.unwrap_or(spec.cost);

@@ -1,5 +1,5 @@
-//! Eviction pacing: asks the owner of each model, or of each part of its trees, for bounded slices until its indexes are within budget,
-//! and keeps their sizes for the exposition.
+//! Eviction pacing: asks the owner of each model, or of each part of its trees, for bounded slices
+//! until its indexes are within budget, and keeps their sizes for the exposition.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
@@ -92,16 +92,18 @@ async fn sweep_part<R: Runtime>(
     shard: usize,
     total: &mut Total,
 ) -> Option<()> {
+    let mut evicted = 0;
     for _ in 0..MAX_SLICES {
         let question = |reply| Message::Sweep(Sweep { model, reply });
         let Swept { report, garbage, tenants } = ask(runtime, shared, shard, question).await?;
         // The memory a slice frees goes back here and not on the shard's time.
         drop(garbage);
-        total.report.evicted += report.evicted;
+        evicted += report.evicted;
         if report.done {
-            total.add(report, tenants);
-            if total.report.evicted > 0 {
-                ask(runtime, shared, shard, Message::Reclaim).await?;
+            total.add(SweepReport { evicted, ..report }, tenants);
+            if evicted > 0 {
+                // A shard that is too busy for it takes its memory back after another sweep.
+                let _ = ask(runtime, shared, shard, Message::Reclaim).await;
             }
             return Some(());
         }
@@ -137,9 +139,10 @@ struct Total {
 }
 
 impl Total {
-    /// Adds the sizes of a part after its last slice; the evicted are counted slice by slice.
+    /// Adds what a part's sweep evicted and its sizes after that.
     fn add(&mut self, part: SweepReport, tenants: Option<TreeTenants>) {
         let sum = &mut self.report;
+        sum.evicted += part.evicted;
         sum.chars += part.chars;
         sum.tokens += part.tokens;
         sum.placements += part.placements;

@@ -1,11 +1,12 @@
 //! The client's side of a connection: bytes received, whether it is still there, and its deadline.
 
-use std::cell::Cell;
 use std::future::Future;
 use std::io;
-use std::rc::Rc;
+use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
+
+use monoio::time::{Sleep, sleep};
 
 use crate::http::transport::Reader;
 use crate::http::watchdog::Watchdog;
@@ -38,8 +39,8 @@ pub struct ClientSide {
     /// armed to watch the client has a buffer of its own when there are bytes in this one.
     buf: Vec<u8>,
     gone: bool,
-    /// Another look at a client that is not read is on its way.
-    looking: Rc<Cell<bool>>,
+    /// Until the next look at a client that is not read.
+    pause: Option<Pin<Box<Sleep>>>,
     ready_buffer: usize,
     watchdog: Watchdog,
 }
@@ -51,7 +52,7 @@ impl ClientSide {
             reader,
             buf: Vec::new(),
             gone: false,
-            looking: Rc::default(),
+            pause: None,
             ready_buffer: FIRST_BUFFER,
             watchdog: Watchdog::new(first_head),
         }
@@ -130,9 +131,7 @@ impl ClientSide {
                         self.reader.arm(Vec::with_capacity(FIRST_BUFFER));
                     }
                     _ => {
-                        // What it sends is not read any more, so its leaving is looked for.
-                        self.gone = self.reader.peer_has_left();
-                        self.look_again(cx);
+                        self.look(cx);
                         break;
                     }
                 }
@@ -148,17 +147,16 @@ impl ClientSide {
         self.watchdog.poll(cx).map(|()| Interrupt::Deadline)
     }
 
-    /// Has the task woken for another look at a client that is not read.
-    fn look_again(&mut self, cx: &mut Context<'_>) {
-        if self.looking.replace(true) {
-            return;
+    /// Looks now and then whether a client is still there from which nothing more is read.
+    fn look(&mut self, cx: &mut Context<'_>) {
+        loop {
+            self.gone = self.reader.peer_has_left();
+            let pause = self.pause.get_or_insert_with(|| Box::pin(sleep(LOOK_PAUSE)));
+            if self.gone || pause.as_mut().poll(cx).is_pending() {
+                return;
+            }
+            self.pause = None;
         }
-        let (looking, waker) = (self.looking.clone(), cx.waker().clone());
-        monoio::spawn(async move {
-            monoio::time::sleep(LOOK_PAUSE).await;
-            looking.set(false);
-            waker.wake();
-        });
     }
 
     fn arm(&mut self, at_least_spare: usize) {

@@ -104,6 +104,7 @@ impl Connection {
         let path = split_query(path_and_query(head.target.of(received))).0;
         let route = Route::of(path);
         let _active = Active::begin(&self.shard, route, head.method);
+        let head_only = head.method == Method::Head;
         let config = &self.shard.shared.config;
         let id = request_id::choose(
             received,
@@ -121,14 +122,14 @@ impl Connection {
                     let framing = Framing {
                         request_id: &id,
                         close: self.shard.closing(),
-                        head_only: head.method == Method::Head,
+                        head_only,
                         http10_client: head.http10,
                     };
                     let ahead = received.split_off(head.len);
                     self.client.begin_next(ahead, head.len);
                     return self.send_error(route, &error, anthropic, framing).await;
                 }
-                self.refuse_unread(route, head.method == Method::Head, &error, &id).await;
+                self.refuse_unread(route, head_only, &error, &id).await;
                 return Next::Close;
             }
         };
@@ -137,7 +138,7 @@ impl Connection {
                 Ok(permit) => Some(permit),
                 Err(Stop::Close) => return Next::Close,
                 Err(Stop::Refuse(error)) => {
-                    self.refuse_unread(route, head.method == Method::Head, &error, &id).await;
+                    self.refuse_unread(route, head_only, &error, &id).await;
                     return Next::Close;
                 }
             },
@@ -149,7 +150,7 @@ impl Connection {
                 Ok(whole) => whole,
                 Err(Stop::Close) => return Next::Close,
                 Err(Stop::Refuse(error)) => {
-                    self.refuse_unread(route, head.method == Method::Head, &error, &id).await;
+                    self.refuse_unread(route, head_only, &error, &id).await;
                     return Next::Close;
                 }
             };

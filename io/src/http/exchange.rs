@@ -7,16 +7,15 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use smg_core::http1::{
-    Authorization, HeadCursor, Header, RequestRewrite, ResponseHead, parse_response,
-    write_request_head,
-};
+use smg_core::http1::{Authorization, Header, RequestRewrite, ResponseHead, write_request_head};
 
 use crate::fleet::Worker;
 use crate::http::client::{ClientSide, Interrupt};
 use crate::http::pool::{RESPONSE_BUFFER, Upstream};
 use crate::http::request::Request;
+use crate::http::response_head::HeadParser;
 use crate::http::transport::{Reader, Writer};
+use crate::runtime::descriptors;
 use crate::shard::Shard;
 
 /// Bodies up to this many bytes are copied behind the head: one buffer, one write. Larger ones are
@@ -52,6 +51,9 @@ pub enum ExchangeError {
     /// No connection could be opened: nothing was sent.
     #[error("cannot connect: {0}")]
     Connect(io::Error),
+    /// The gateway lacks what a connection takes: descriptors, memory, local ports.
+    #[error("cannot open a connection: {0}")]
+    Shortage(io::Error),
     /// The worker closed or reset the connection before the first byte of an answer.
     #[error("connection closed before an answer")]
     Closed,
@@ -106,7 +108,10 @@ async fn connect(
     let timeout = Duration::from_secs(shard.shared.config.limits.connect_timeout_secs);
     // On the heap, because it is large and rare.
     match client.watch(Box::pin(Upstream::connect(worker.addr, timeout))).await {
-        Ok(outcome) => outcome.map_err(ExchangeError::Connect),
+        Ok(outcome) => outcome.map_err(|error| match descriptors::is_local_shortage(&error) {
+            true => ExchangeError::Shortage(error),
+            false => ExchangeError::Connect(error),
+        }),
         Err(interrupt) => Err(interrupt.into()),
     }
 }
@@ -243,41 +248,6 @@ fn begins_a_response(buf: &[u8]) -> bool {
     buf[..compared] == START[..compared]
 }
 
-#[derive(Default)]
-struct HeadParser {
-    cursor: HeadCursor,
-    headers: Vec<Header>,
-    interims: usize,
-}
-
-/// Interim heads (1xx) of one answer; a worker that sends more of them does not mean to answer.
-const MAX_INTERIM_HEADS: usize = 32;
-
-impl HeadParser {
-    fn interim_seen(&self) -> bool {
-        self.interims > 0
-    }
-
-    /// The final head at the start of `buf`, if it is whole; interim heads are cut off.
-    fn parse(&mut self, buf: &mut Vec<u8>) -> Result<Option<ResponseHead>, &'static str> {
-        while self.cursor.ready(buf) {
-            match parse_response(buf, false, &mut self.headers) {
-                Ok(Some(head)) if head.is_interim() => {
-                    buf.drain(..head.len);
-                    self.cursor.reset();
-                    self.interims += 1;
-                    if self.interims > MAX_INTERIM_HEADS {
-                        return Err("too many interim responses");
-                    }
-                }
-                Ok(head) => return Ok(head),
-                Err(error) => return Err(error.message()),
-            }
-        }
-        Ok(None)
-    }
-}
-
 impl From<Interrupt> for ExchangeError {
     fn from(interrupt: Interrupt) -> Self {
         match interrupt {
@@ -299,24 +269,5 @@ mod tests {
         for left_over in [&b"0\r\n\r\n"[..], b"\r\n", b"HTTP/2", b"{}"] {
             assert!(!begins_a_response(left_over), "{left_over:?}");
         }
-    }
-
-    #[test]
-    fn interim_heads_are_cut_off() {
-        let mut buf =
-            b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}".to_vec();
-        let mut parser = HeadParser::default();
-        let head = parser.parse(&mut buf).unwrap().unwrap();
-        assert_eq!((head.status, &buf[head.len..]), (200, &b"{}"[..]));
-        assert!(parser.interim_seen());
-    }
-
-    #[test]
-    fn interim_heads_without_end_are_no_answer() {
-        let mut parser = HeadParser::default();
-        let mut buf = b"HTTP/1.1 100 Continue\r\n\r\n".repeat(MAX_INTERIM_HEADS);
-        assert!(matches!(parser.parse(&mut buf), Ok(None)) && buf.is_empty());
-        let mut buf = b"HTTP/1.1 100 Continue\r\n\r\n".to_vec();
-        assert!(parser.parse(&mut buf).is_err());
     }
 }

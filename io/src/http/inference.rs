@@ -284,62 +284,46 @@ impl Flight<'_> {
         admission: Admission,
     ) -> Verdict {
         let shard = self.connection.shard.clone();
-        let (outcome, failure, kind) = match &error {
+        let blame = match &error {
             ExchangeError::ClientGone => {
                 // Says nothing about the worker; dropping the admission gives a probe back.
                 drop(admission);
                 self.log(worker, 499, Ending::ClientGone, 0);
                 return Verdict::Done(Next::Close);
             }
-            ExchangeError::Connect(error) if descriptors::is_local_shortage(error) => {
-                drop(admission);
-                return Verdict::Done(self.out_of_resources(error, worker).await);
-            }
+            // The same, and no other worker would be reached either.
+            ExchangeError::Shortage(_) => None,
             ExchangeError::Connect(_) => {
-                (Outcome::Failure, Some(AttemptFailure::Connect), WorkerErrorKind::Connect)
+                Some((WorkerErrorKind::Connect, Some(AttemptFailure::Connect)))
             }
             ExchangeError::Closed => {
-                (Outcome::Failure, Some(AttemptFailure::ClosedEarly), WorkerErrorKind::Reset)
+                Some((WorkerErrorKind::Reset, Some(AttemptFailure::ClosedEarly)))
             }
-            ExchangeError::Protocol(_) => (Outcome::Failure, None, WorkerErrorKind::Protocol),
+            ExchangeError::Protocol(_) => Some((WorkerErrorKind::Protocol, None)),
             ExchangeError::Timeout => {
-                (Outcome::Failure, Some(AttemptFailure::Timeout), WorkerErrorKind::Timeout)
+                Some((WorkerErrorKind::Timeout, Some(AttemptFailure::Timeout)))
             }
         };
-        shard.cells().workers.count_outcome(worker.id, outcome);
-        admission.settle(&shard.shared.breakers, outcome, clock::now_ms());
-        shard.cells().worker_errors[kind as usize].inc();
         debug!(target: "smg::http", worker = %worker.url, %error, "attempt failed");
-        if kind == WorkerErrorKind::Connect {
-            // The control core learns it from its own probes too if its queue is full.
-            let _ = shard.shared.control.try_send(Command::Suspect(worker.id));
-        }
-        if let Some(pause) = failure.and_then(|failure| self.retry(failure, worker.id)) {
-            return Verdict::Again(pause);
+        if let Some((kind, failure)) = blame {
+            shard.cells().workers.count_outcome(worker.id, Outcome::Failure);
+            admission.settle(&shard.shared.breakers, Outcome::Failure, clock::now_ms());
+            shard.cells().worker_errors[kind as usize].inc();
+            if kind == WorkerErrorKind::Connect {
+                // The control core learns it from its own probes too if its queue is full.
+                let _ = shard.shared.control.try_send(Command::Suspect(worker.id));
+            }
+            if let Some(pause) = failure.and_then(|failure| self.retry(failure, worker.id)) {
+                return Verdict::Again(pause);
+            }
         }
         self.permit = None;
         let timeout = matches!(error, ExchangeError::Timeout);
         self.count_error(if timeout { ErrorKind::Timeout } else { ErrorKind::BackendError });
         let answer = upstream_failure(&error);
-        self.log(worker, answer.code.status(), Ending::WorkerDied, 0);
+        let ending = if blame.is_some() { Ending::WorkerDied } else { Ending::NotSent };
+        self.log(worker, answer.code.status(), ending, 0);
         Verdict::Done(self.connection.fail(self.request, &answer).await)
-    }
-
-    /// The gateway itself could not open a connection: no worker is to blame, and none can help.
-    async fn out_of_resources(&mut self, error: &std::io::Error, worker: &Worker) -> Next {
-        self.permit = None;
-        self.count_error(ErrorKind::BackendError);
-        debug!(target: "smg::http", worker = %worker.url, %error, "no connection could be opened");
-        let answer = ErrorAnswer::new(
-            ErrorCode::ConnectionLimit,
-            format!(
-                "the gateway could not open another connection: {error}{}",
-                descriptors::remedy(error)
-            ),
-        )
-        .retry_after(1);
-        self.log(worker, answer.code.status(), Ending::WorkerDied, 0);
-        self.connection.fail(self.request, &answer).await
     }
 
     /// The pause before another attempt, if there may be one.
@@ -419,6 +403,11 @@ fn upstream_failure(error: &ExchangeError) -> ErrorAnswer {
             ErrorCode::UpstreamConnect,
             "the worker cannot be reached; retry, and see GET /workers for its state",
         ),
+        ExchangeError::Shortage(error) => ErrorAnswer::new(
+            ErrorCode::ConnectionLimit,
+            format!("the gateway cannot open a connection: {error}{}", descriptors::remedy(error)),
+        )
+        .retry_after(1),
         ExchangeError::Closed | ExchangeError::ClientGone => ErrorAnswer::new(
             ErrorCode::UpstreamReset,
             "the worker closed the connection before it answered; retry",

@@ -14,6 +14,7 @@ pub mod read;
 pub mod relay;
 pub mod request;
 pub mod request_id;
+pub mod response_head;
 pub mod route;
 pub mod transport;
 pub mod watchdog;

@@ -40,6 +40,8 @@ pub enum Ending {
     WorkerDied,
     /// The client left or stopped reading.
     ClientGone,
+    /// The gateway could not send the request.
+    NotSent,
 }
 
 impl Ending {
@@ -49,6 +51,7 @@ impl Ending {
             Self::Complete | Self::CompleteClose => "complete",
             Self::WorkerDied => "worker_died",
             Self::ClientGone => "client_gone",
+            Self::NotSent => "not_sent",
         }
     }
 }

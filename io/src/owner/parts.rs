@@ -63,25 +63,12 @@ impl Parts {
 
 #[cfg(test)]
 mod tests {
-    use smg_core::policy::consistent_hashing::HashedRequest;
-
     use super::*;
     use crate::owner::Session;
+    use crate::owner::tests::ask;
 
     fn parts(index_shards: usize, shards: usize) -> Parts {
         Parts::new(&CacheConfig { index_shards, ..CacheConfig::default() }, shards)
-    }
-
-    fn ask(key: Key<'_>) -> Ask<'_> {
-        Ask {
-            key,
-            namespace: None,
-            excluded: &[],
-            session: None,
-            routing_key: None,
-            hashed: HashedRequest::default(),
-            explain: false,
-        }
     }
 
     const CACHE_AWARE: PolicyKind = PolicyKind::CacheAware;

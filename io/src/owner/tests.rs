@@ -42,7 +42,7 @@ impl Fleet {
     }
 }
 
-fn ask(key: Key<'_>) -> Ask<'_> {
+pub(super) fn ask(key: Key<'_>) -> Ask<'_> {
     Ask {
         key,
         namespace: None,

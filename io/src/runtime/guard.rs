@@ -9,7 +9,8 @@ use std::task::Poll;
 
 use crate::runtime::budget;
 
-/// Polls `task`; a panic ends it and yields `Err` with the panic's message.
+/// Polls `task`, each time with a full [`budget`]; a panic ends it and yields `Err` with the panic's
+/// message.
 pub async fn catch_panic<F: Future>(task: F) -> Result<F::Output, String> {
     let mut task = std::pin::pin!(task);
     std::future::poll_fn(move |cx| {
