@@ -2,17 +2,19 @@
 //!
 //! Lines go through a bounded queue to one writing thread. When the reader of standard output is
 //! too slow, lines are dropped and counted rather than a request delayed. A line is written within
-//! about a millisecond, on a busy machine too: what was logged about a request can be read once an
-//! engine has answered it.
+//! about a millisecond, on a busy machine too. With debug lines on, every line is out before the
+//! thread that logs it goes on, as long as standard output has room (`direct`).
 
 use std::fmt;
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write, stdout};
+use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use smg_io::config::{LogConfig, LogLevel};
+use tracing::subscriber::set_global_default;
 use tracing::{Event, Subscriber};
 use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
-use tracing_subscriber::filter::EnvFilter;
+use tracing_subscriber::filter::{EnvFilter, LevelFilter};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter};
 use tracing_subscriber::layer::SubscriberExt;
@@ -20,6 +22,9 @@ use tracing_subscriber::registry::LookupSpan;
 
 use crate::cli::ConfigError;
 
+use direct::{Direct, Waiting};
+
+mod direct;
 mod json;
 mod text;
 mod time;
@@ -56,8 +61,9 @@ impl Logging {
 /// `RUST_LOG` is not a list of directives.
 pub fn init(config: &LogConfig) -> Result<Logging, ConfigError> {
     let filter = filter(config)?;
+    let waiting = Waiting::default();
     let out = BufWriter::with_capacity(WRITE_BUFFER_BYTES, stdout());
-    let out = Gathering { out, flushed: None, empty: true };
+    let out = Gathering { out, flushed: None, lines: 0, waiting: waiting.clone() };
     let (writer, guard) = NonBlockingBuilder::default()
         .lossy(true)
         .buffered_lines_limit(MAX_WAITING_LINES)
@@ -66,8 +72,13 @@ pub fn init(config: &LogConfig) -> Result<Logging, ConfigError> {
     let dropped = writer.error_counter();
     let colours = stdout().is_terminal();
     // Only a second call can fail, and then the first one's output goes on.
-    let _ =
-        tracing::subscriber::set_global_default(subscriber(filter, config.json, colours, writer));
+    let _ = if filter.max_level_hint().is_none_or(|most| most >= LevelFilter::DEBUG) {
+        let out = stdout().as_raw_fd();
+        let writer = Direct { out, queue: writer, waiting };
+        set_global_default(subscriber(filter, config.json, colours, writer))
+    } else {
+        set_global_default(subscriber(filter, config.json, colours, writer))
+    };
     Ok(Logging { dropped, _flush_on_drop: guard })
 }
 
@@ -76,12 +87,15 @@ struct Gathering {
     out: BufWriter<Stdout>,
     /// `None` before the first line.
     flushed: Option<Instant>,
-    empty: bool,
+    /// Taken since then.
+    lines: u64,
+    waiting: Waiting,
 }
 
 impl Write for Gathering {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        if std::mem::replace(&mut self.empty, false) {
+        self.lines += 1;
+        if self.lines == 1 {
             match self.flushed {
                 Some(flushed) if flushed.elapsed() < GATHER => std::thread::park_timeout(GATHER),
                 Some(_) => {}
@@ -89,12 +103,14 @@ impl Write for Gathering {
                 None => drop(smg_io::runtime::slice::take_short_ones()),
             }
         }
-        self.out.write(line)
+        self.out.write_all(line)?;
+        Ok(line.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
         let outcome = self.out.flush();
-        (self.flushed, self.empty) = (Some(Instant::now()), true);
+        self.flushed = Some(Instant::now());
+        self.waiting.written(std::mem::take(&mut self.lines));
         outcome
     }
 }

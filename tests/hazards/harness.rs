@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 pub use client::{Client, Response, chat, post};
-pub use gateway::{Gateway, Refusal, free_port};
+pub use gateway::{Gateway, OutputFile, Refusal, free_port};
 pub use worker::{Exchange, Worker};
 
 /// How long anything is waited for before the test fails. Generous: the machine may be busy.

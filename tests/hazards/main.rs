@@ -18,6 +18,7 @@ mod dashboard_goes_blind;
 mod descriptors_exhausted;
 mod everything_at_once;
 mod locked_memory_short;
+mod log_lags_behind;
 mod log_reader_stalls;
 mod memory_kept_after_eviction;
 mod models_mixed_up;

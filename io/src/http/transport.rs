@@ -15,7 +15,7 @@ use monoio::buf::{IoBuf, IoBufMut, IoVecBuf};
 use monoio::io::{AsyncReadRent, AsyncWriteRent, OwnedReadHalf, OwnedWriteHalf, Splitable};
 use monoio::net::TcpStream;
 
-use crate::runtime::budget;
+use crate::runtime::{budget, descriptors};
 
 type ReadOutcome = (io::Result<usize>, Vec<u8>);
 type ReadHalf = OwnedReadHalf<TcpStream>;
@@ -96,9 +96,7 @@ impl Reader {
 
     /// Whether the peer has closed its side or broken the connection, without reading.
     pub fn peer_has_left(&self) -> bool {
-        let mut poll = libc::pollfd { fd: self.fd, events: libc::POLLRDHUP, revents: 0 };
-        // SAFETY: one pollfd that lives through the call, on a descriptor that the half keeps open.
-        unsafe { libc::poll(&mut poll, 1, 0) == 1 }
+        descriptors::ready_for(self.fd, libc::POLLRDHUP) != 0
     }
 
     /// What the armed read has to show without waiting; `None` while nothing happened.

@@ -1,6 +1,18 @@
-//! The limit on open files.
+//! File descriptors: the limit on them, and whether one is ready.
 
 use std::io;
+use std::os::fd::RawFd;
+
+/// Which of `events` (`POLLIN` and its like) `fd` is ready for right now, and `POLLERR`, `POLLHUP` or
+/// `POLLNVAL` if they apply; 0 if none.
+pub fn ready_for(fd: RawFd, events: i16) -> i16 {
+    let mut poll = libc::pollfd { fd, events, revents: 0 };
+    // SAFETY: one pollfd that lives through the call; the kernel checks the descriptor.
+    match unsafe { libc::poll(&raw mut poll, 1, 0) } {
+        1 => poll.revents,
+        _ => 0,
+    }
+}
 
 /// Raises the soft limit to the hard one: every stream takes two descriptors.
 pub fn raise_limit() {

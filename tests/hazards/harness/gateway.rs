@@ -1,11 +1,14 @@
 //! The program under test, in a process of its own on ports of its own.
 
 use std::cell::RefCell;
+use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
@@ -30,9 +33,20 @@ pub struct Launch {
     environment: Vec<(String, String)>,
     /// Resource, soft limit, and the hard one unless it is left alone.
     limits: Vec<(libc::__rlimit_resource_t, u64, Option<u64>)>,
-    output_is_read: bool,
+    output: Output,
     /// Ports given by the test instead of free ones: main, metrics.
     ports: Option<(u16, u16)>,
+}
+
+/// Where its standard output goes.
+#[derive(Clone, Copy, PartialEq)]
+enum Output {
+    /// A pipe that is read by a thread; standard error too.
+    Read,
+    /// A short pipe that nobody reads.
+    Unread,
+    /// A file: what is in it was written.
+    File,
 }
 
 /// What a gateway that did not start left behind.
@@ -49,6 +63,20 @@ pub struct Gateway {
     metrics_port: u16,
     lines: Receiver<String>,
     log: RefCell<String>,
+    file: Option<Arc<File>>,
+}
+
+/// What a gateway writes its output to.
+pub struct OutputFile(Arc<File>);
+
+impl OutputFile {
+    /// What is in it at this moment.
+    pub fn text(&self) -> String {
+        let length = self.0.metadata().expect("the file is open").len();
+        let mut bytes = vec![0; usize::try_from(length).expect("it fits in memory")];
+        self.0.read_exact_at(&mut bytes, 0).expect("the file only grows");
+        String::from_utf8(bytes).expect("lines are UTF-8")
+    }
 }
 
 impl Launch {
@@ -83,7 +111,13 @@ impl Launch {
 
     /// Nobody reads what it prints; the pipes hold a page of it.
     pub fn output_unread(mut self) -> Self {
-        self.output_is_read = false;
+        self.output = Output::Unread;
+        self
+    }
+
+    /// Its standard output then goes to [`Gateway::output_file`].
+    pub fn output_to_file(mut self) -> Self {
+        self.output = Output::File;
         self
     }
 
@@ -102,7 +136,7 @@ impl Launch {
                 exited = gateway.child.try_wait().expect("a child of this process");
                 exited.is_some()
                     || gateway.ready_workers() == Some(self.ready)
-                        && (!self.output_is_read || gateway.log().contains(STARTED))
+                        && (self.output != Output::Read || gateway.log().contains(STARTED))
             });
             match exited {
                 None => return gateway,
@@ -130,6 +164,10 @@ impl Launch {
 
     fn spawn(&self) -> Gateway {
         let (port, metrics_port) = self.ports.unwrap_or_else(|| (free_port(), free_port()));
+        let file = (self.output == Output::File).then(|| Arc::new(unnamed_file()));
+        let stdout = file.as_ref().map_or_else(Stdio::piped, |file| {
+            file.try_clone().expect("a descriptor is free").into()
+        });
         let mut command = Command::new(env!("CARGO_BIN_EXE_smg"));
         command
             .args(["--host", "127.0.0.1", "--port", &port.to_string()])
@@ -145,7 +183,7 @@ impl Launch {
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .env_remove("RUST_LOG")
             .stdin(Stdio::null())
-            .stdout(Stdio::piped())
+            .stdout(stdout)
             .stderr(Stdio::piped());
         let limits = self.limits.clone();
         // SAFETY: between fork and exec it makes system calls and nothing else; the list was
@@ -167,16 +205,16 @@ impl Launch {
         }
         let mut child = command.spawn().expect("the program starts");
         let (sender, lines) = channel();
-        if self.output_is_read {
+        if self.output == Output::Read {
             collect(child.stdout.take(), sender.clone());
             collect(child.stderr.take(), sender);
-        } else {
+        } else if self.output == Output::Unread {
             let pipe = child.stdout.as_ref().expect("the stream is piped");
             // SAFETY: a plain system call on a pipe that is open; it shortens the pipe.
             let size = unsafe { libc::fcntl(pipe.as_raw_fd(), libc::F_SETPIPE_SZ, 4096) };
             assert!(size > 0, "F_SETPIPE_SZ: {}", io::Error::last_os_error());
         }
-        Gateway { child, port, metrics_port, lines, log: RefCell::default() }
+        Gateway { child, port, metrics_port, lines, log: RefCell::default(), file }
     }
 }
 
@@ -190,7 +228,7 @@ impl Gateway {
             flags: Vec::new(),
             environment: Vec::new(),
             limits: Vec::new(),
-            output_is_read: true,
+            output: Output::Read,
             ports: None,
         }
     }
@@ -250,6 +288,11 @@ impl Gateway {
         log.clone()
     }
 
+    /// The file that it writes its output to.
+    pub fn output_file(&self) -> OutputFile {
+        OutputFile(self.file.clone().expect("started with output_to_file"))
+    }
+
     pub fn signal(&self, signal: i32) {
         // SAFETY: a plain system call; the child has not been waited for, so its id is its own.
         let outcome = unsafe { libc::kill(self.child.id().cast_signed(), signal) };
@@ -293,6 +336,15 @@ impl Drop for Gateway {
             eprintln!("the gateway's log:\n{}", self.log());
         }
     }
+}
+
+fn unnamed_file() -> File {
+    let path =
+        std::env::temp_dir().join(format!("smg-hazards-{}-{}", std::process::id(), free_port()));
+    let file = OpenOptions::new().read(true).append(true).create_new(true).open(&path);
+    let file = file.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    std::fs::remove_file(&path).expect("it was just made");
+    file
 }
 
 /// A port nobody listens on now.
