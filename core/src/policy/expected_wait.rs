@@ -186,9 +186,16 @@ impl Scorer {
         let loads = eligible.candidates().loads;
         if *self == Self::DEFAULT {
             let reader = loads.reader();
-            scan_by(eligible, set, |worker| reader.wait_secs(worker), also, rng)
+            let alone = |worker, silent: &mut bool| reader.secs_alone(worker, silent);
+            scan_by(eligible, set, alone, |worker| reader.wait_secs(worker), also, rng)
         } else {
-            scan_by(eligible, set, |worker| self.secs(loads, worker), also, rng)
+            let secs = |worker| self.secs(loads, worker);
+            let alone = |worker, silent: &mut bool| {
+                let secs = secs(worker);
+                *silent |= secs.is_none();
+                secs.unwrap_or(f64::INFINITY)
+            };
+            scan_by(eligible, set, alone, secs, also, rng)
         }
     }
 }
@@ -199,10 +206,13 @@ impl Scorer {
 /// A worker without a report scores the best reporting one's score plus a term that grows with its
 /// requests in flight. So next to a reporting worker it ties when it is idle and loses when it is
 /// not, whatever the nominal throughput.
+///
+/// `secs_alone` is `secs` without the credit, which only adds to it, and says whether it is `None`.
 #[inline]
 fn scan_by(
     eligible: &Eligible<'_>,
     set: &[WorkerId],
+    secs_alone: impl Fn(WorkerId, &mut bool) -> f64,
     secs: impl Fn(WorkerId) -> Option<f64>,
     mut also: impl FnMut(WorkerId) -> bool,
     rng: &mut Rng,
@@ -210,13 +220,9 @@ fn scan_by(
     let mut any_silent = eligible.candidates().loads.reader().is_empty();
     let mut reporting = Least::below(f64::MAX);
     if !any_silent {
-        let key = |worker| {
-            secs(worker).unwrap_or_else(|| {
-                any_silent = true;
-                f64::INFINITY
-            })
-        };
-        reporting.find(set, key, |w| eligible.allows_silent(w) && also(w), rng);
+        let bound = |worker| secs_alone(worker, &mut any_silent);
+        let key = |worker| secs(worker).unwrap_or(f64::INFINITY);
+        reporting.find(set, bound, key, |w| eligible.allows_silent(w) && also(w), rng);
     }
     if !any_silent {
         let picked = reporting.found().map(|(at, score)| Scored { worker: set[at], score });
@@ -224,7 +230,8 @@ fn scan_by(
     }
     let mut silent = Least::below(if reporting.count() > 0 { 0 } else { u32::MAX });
     let may_serve = |w| eligible.allows_silent(w) && secs(w).is_none() && also(w);
-    silent.find(set, |worker| eligible.in_flight(worker), may_serve, rng);
+    let in_flight = |worker| eligible.in_flight(worker);
+    silent.find(set, in_flight, in_flight, may_serve, rng);
     let picked = match (reporting.found(), silent.found()) {
         (None, None) => None,
         (None, Some((at, in_flight))) => Some((at, f64::from(in_flight))),

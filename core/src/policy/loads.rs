@@ -126,6 +126,17 @@ impl Reader<'_> {
         wait(self.waits, worker).is_some_and(|wait| wait.secs == f64::INFINITY)
     }
 
+    /// [`Scorer::DEFAULT`]'s score of `worker` without its credit; infinite if the worker is vetoed
+    /// or did not report, and then `silent` is set if it did not.
+    #[inline]
+    pub(crate) fn secs_alone(&self, worker: WorkerId, silent: &mut bool) -> f64 {
+        let wait = self.waits.get(worker.slot as usize).unwrap_or(&Wait::NONE);
+        let reported = (wait.generation == worker.generation) & (wait.sequence != 0);
+        *silent |= !reported;
+        // Without a branch, which would be mispredicted where reports are missing here and there.
+        std::hint::select_unpredictable(reported, wait.secs, f64::INFINITY)
+    }
+
     /// [`Scorer::DEFAULT`]'s score of `worker`, credit included; infinite if the worker is vetoed,
     /// `None` if it did not report.
     #[inline]
