@@ -1,6 +1,7 @@
 //! The body of `POST` and `PUT /workers`, checked.
 
 use serde_json::Value;
+use smg_core::policy::PolicyKind;
 
 use crate::config::{OverloadConfig, Secret};
 use crate::control::Update;
@@ -102,6 +103,12 @@ fn labels(value: &Value) -> Result<Vec<(String, String)>, String> {
         Value::Object(_) => return Err(format!("labels has more than {MAX_LABELS} entries")),
         _ => return Err("labels must be an object of strings".into()),
     };
+    if let Some(Value::String(policy)) = labels.get("policy")
+        && policy.parse::<PolicyKind>().is_err()
+    {
+        let names = PolicyKind::ALL.map(PolicyKind::as_str).join(", ");
+        return Err(format!("labels.policy: no policy is named {policy:?}; there are {names}"));
+    }
     labels
         .iter()
         .map(|(name, value)| match value {
@@ -164,6 +171,12 @@ mod tests {
     }
 
     #[test]
+    fn a_policy_may_be_written_as_elsewhere() {
+        let spec = whole(br#"{"url":"http://a","labels":{"policy":"CacheAware"}}"#).unwrap();
+        assert_eq!(spec.labels["policy"], "CacheAware");
+    }
+
+    #[test]
     fn errors_name_the_field() {
         for (body, says) in [
             (&b"{"[..], "not JSON"),
@@ -173,6 +186,7 @@ mod tests {
             (br#"{"url":"a:1"}"#, "url: URL must start with http://"),
             (br#"{"url":"http://a","priority":-1}"#, "priority must be a whole number"),
             (br#"{"url":"http://a","labels":{"a":1}}"#, "labels must be"),
+            (br#"{"url":"http://a","labels":{"policy":"cache_awre"}}"#, "is named \"cache_awre\""),
             (br#"{"url":"http://a","api_key":"a\nb"}"#, "api_key must not contain control"),
             (br#"{"url":"http://a","worker_type":"prefill"}"#, "worker_type \"prefill\""),
             (br#"{"url":"http://a","models":{}}"#, "models must be a list"),
