@@ -143,8 +143,7 @@ impl Extractor {
         }
         // Either a large body, or one the SIMD parser refuses: invalid, or valid with a number or
         // an escape it cannot represent. Pruning tells them apart and repairs the latter.
-        self.load(body);
-        prune::prune(&mut self.scratch)?;
+        prune::prune(body, &mut self.scratch)?;
         self.parse(endpoint, want).unwrap_or(Err(PromptError::Unreadable))
     }
 
