@@ -6,12 +6,14 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use monoio::net::TcpStream;
 use smg_core::fleet::WorkerId;
 
 use crate::http::transport::{Reader, Writer, split};
+use crate::runtime::reachability;
 
 /// Idle connections kept per worker and shard.
 pub const MAX_IDLE_PER_WORKER: usize = 512;
@@ -37,6 +39,7 @@ impl Upstream {
         let stream = monoio::time::timeout(timeout, TcpStream::connect_addr(addr))
             .await
             .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+        reachability::watch(stream.as_raw_fd());
         let (reader, writer) = split(stream);
         Ok(Self { reader, writer, reused: false })
     }
