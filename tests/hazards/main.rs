@@ -35,4 +35,5 @@ mod worker_dies_mid_stream;
 mod worker_falls_ill;
 mod worker_hangs;
 mod worker_removed_while_serving;
+mod worker_speaks_for_the_gateway;
 mod worker_talks_out_of_turn;

@@ -170,7 +170,10 @@ pub fn write_response_head(
         let keep = !header.hop_by_hop
             && match header.known {
                 Known::ContentLength => keep_length,
-                Known::SmgErrorCode | Known::SmgRoutedWorkerId | Known::XRequestId => false,
+                Known::SmgErrorCode
+                | Known::SmgRoute
+                | Known::SmgRoutedWorkerId
+                | Known::XRequestId => false,
                 _ => true,
             };
         if !keep {

@@ -34,6 +34,7 @@ fn header_name() -> impl Strategy<Value = String> {
         "X-Tag",
         "x-smg-routing-key",
         "x-smg-error-code",
+        "X-Smg-Route",
         "x-smg-routed-worker-id",
         "Date",
         "X",
@@ -257,7 +258,7 @@ proptest! {
         let mut out = Vec::new();
         write_response_head(&mut out, &bytes, &head, &headers, &rewrite);
 
-        let mut never = vec!["x-request-id", "x-smg-error-code", "x-smg-routed-worker-id"];
+        let mut never = vec!["x-request-id", "x-smg-error-code", "x-smg-route", "x-smg-routed-worker-id"];
         if status != 304 {
             never.push("content-length");
         }

@@ -158,6 +158,7 @@ fn a_response_comes_back_with_its_end_to_end_headers_as_they_were() {
         b"HTTP/1.0 404 Not Here\r\nDate: Tue, 15 Nov 1994 08:12:31 GMT\r\nServer: uvicorn\r\n\
           Connection: keep-alive, X-Private\r\nX-Private: 1\r\nSet-Cookie: a=1; Path=/\r\n\
           X-SMG-Error-Code: forged\r\nX-Mid:  m \r\nx-smg-routed-worker-id: forged\r\n\
+          X-SMG-Route: forged\r\n\
           Set-Cookie: b=2\r\nX-Request-Id: from-worker\r\nKeep-Alive: timeout=5, max=10\r\n\
           Proxy-Authenticate: Basic\r\nUpgrade: h2c\r\nTE: trailers\r\nProxy-Connection: keep-alive\r\n\
           Trailer: X-Sum\r\ncontent-length: 2\r\nRetry-After: 7\r\nContent-Encoding: gzip\r\n\r\n{}",
