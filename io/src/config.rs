@@ -8,11 +8,13 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 
+pub use api_keys::{ApiKeys, KeyFile, KeyFileError};
 pub use smg_core::policy::PolicyKind;
 /// [`PolicyKind`] for callers that say `PolicyName`.
 pub use smg_core::policy::PolicyKind as PolicyName;
 pub use worker_url::{WorkerUrl, WorkerUrlError};
 
+mod api_keys;
 mod worker_url;
 
 /// The whole configuration of one gateway process.
@@ -40,6 +42,8 @@ pub struct Config {
     pub request_id_headers: Vec<String>,
     /// Key of the inference routes, and of the admin routes if they have none of their own.
     pub api_key: Option<Secret>,
+    /// More of them, in a file that is read again on SIGHUP.
+    pub api_key_file: Option<KeyFile>,
     /// Key of the admin routes.
     pub admin_api_key: Option<Secret>,
     /// Prefix indexes, spill gate and KV pressure.
@@ -92,6 +96,7 @@ impl Default for Config {
                 .map(String::from)
                 .to_vec(),
             api_key: None,
+            api_key_file: None,
             admin_api_key: None,
             cache: CacheConfig::default(),
             least_load: LeastLoadConfig::default(),
@@ -121,6 +126,12 @@ impl Secret {
     /// Wraps `value`; never empty in a [`Config`].
     pub fn new(value: String) -> Self {
         Self(value)
+    }
+
+    /// The key, if it can stand in a header: visible ASCII characters without spaces, at least one.
+    pub fn checked(value: &str) -> Option<Self> {
+        let fits = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_graphic());
+        fits.then(|| Self(value.to_owned()))
     }
 
     /// The key itself. Compare it in constant time.

@@ -14,6 +14,7 @@ pub mod messages;
 pub mod metrics;
 pub mod owner;
 pub mod policies;
+pub mod reload;
 pub mod runtime;
 pub mod shard;
 pub mod shared;

@@ -93,6 +93,7 @@ impl LaunchArgs {
             hide_worker_id: self.policy.hide_worker_id,
             request_id_headers: self.log.request_id_headers()?,
             api_key: auth.api_key,
+            api_key_file: auth.api_key_file,
             admin_api_key: auth.admin_api_key,
             cache: self.cache.resolve()?,
             least_load: self.least_load.resolve()?,

@@ -17,6 +17,7 @@ mod counts_drift;
 mod dashboard_goes_blind;
 mod descriptors_exhausted;
 mod everything_at_once;
+mod keys_change_while_serving;
 mod locked_memory_short;
 mod log_lags_behind;
 mod log_reader_stalls;

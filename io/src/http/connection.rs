@@ -359,7 +359,8 @@ fn check(
     buf: &[u8],
     headers: &[Header],
 ) -> Result<Credentials, ErrorAnswer> {
-    let credentials = auth::check(&shard.shared.config, route, buf, headers).ok_or_else(|| {
+    let keys = shard.shared.api_keys.load();
+    let credentials = auth::check(&keys, route, buf, headers).ok_or_else(|| {
         ErrorAnswer::new(
             ErrorCode::Unauthorized,
             "the API key is missing or wrong; send it as Authorization: Bearer <key> or x-api-key",

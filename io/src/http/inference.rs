@@ -129,10 +129,11 @@ impl Flight<'_> {
 
     async fn decide(&mut self) -> Result<Result<Taken, RouteError>, Next> {
         let shard = self.connection.shard.clone();
-        let routing = match shard.begin_routing(self.endpoint, self.request, &self.tried) {
-            Ok(routing) => routing,
-            Err(error) => return Err(self.connection.fail(self.request, &error).await),
-        };
+        let routing =
+            match shard.begin_routing(self.endpoint, self.request, self.credentials, &self.tried) {
+                Ok(routing) => routing,
+                Err(error) => return Err(self.connection.fail(self.request, &error).await),
+            };
         if routing.stream {
             self.connection.client.expect_little();
         }

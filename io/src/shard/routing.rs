@@ -15,6 +15,7 @@ use smg_core::prompt::{Endpoint, Prompt, parse_routing_tokens};
 use super::{Shard, keys};
 use crate::fleet::Fleet;
 use crate::http::answer::{ErrorAnswer, ErrorCode};
+use crate::http::exchange::Credentials;
 use crate::http::request::Request;
 use crate::messages::{Message, OwnedAsk, RouteReply, RouteRequest, Taken};
 use crate::owner::{Ask, Key, RouteError};
@@ -51,6 +52,7 @@ impl Shard {
         self: &Rc<Self>,
         endpoint: Endpoint,
         request: &Request,
+        credentials: Credentials,
         excluded: &[WorkerId],
     ) -> Result<Routing, ErrorAnswer> {
         let fleet = self.shared.fleet.load();
@@ -79,7 +81,7 @@ impl Shard {
             excluded,
             session: keys::session(config, policy, request, prompt.rid),
             routing_key: keys::routing_key(config, policy, request),
-            hashed: keys::hashed(config, policy, request, prompt.rid),
+            hashed: keys::hashed(config, policy, request, credentials, prompt.rid),
             explain: config.enable_explain && request.header(Known::SmgExplain) == Some(b"1"),
         };
         if excluded.is_empty()

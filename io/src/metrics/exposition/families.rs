@@ -47,6 +47,7 @@ pub fn write_all(
     super::streams::write(text, &page);
     super::breakers::write(text, &page);
     super::admission::write(text, shared);
+    super::reloads::write(text, shared);
     super::engines::write(text, page.fleet, loads);
 }
 
