@@ -9,12 +9,14 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 
 pub use api_keys::{ApiKeys, KeyFile, KeyFileError};
+pub use origins::{AllowedOrigins, origin};
 pub use smg_core::policy::PolicyKind;
 /// [`PolicyKind`] for callers that say `PolicyName`.
 pub use smg_core::policy::PolicyKind as PolicyName;
 pub use worker_url::{WorkerUrl, WorkerUrlError};
 
 mod api_keys;
+mod origins;
 mod worker_url;
 
 /// The whole configuration of one gateway process.
@@ -46,6 +48,8 @@ pub struct Config {
     pub api_key_file: Option<KeyFile>,
     /// Key of the admin routes.
     pub admin_api_key: Option<Secret>,
+    /// Origins whose web pages may use the gateway; `None` says nothing to browsers.
+    pub cors_allowed_origins: Option<AllowedOrigins>,
     /// Prefix indexes, spill gate and KV pressure.
     pub cache: CacheConfig,
     /// Scorer constants of `least_load`.
@@ -98,6 +102,7 @@ impl Default for Config {
             api_key: None,
             api_key_file: None,
             admin_api_key: None,
+            cors_allowed_origins: None,
             cache: CacheConfig::default(),
             least_load: LeastLoadConfig::default(),
             prefix_hash: PrefixHashConfig::default(),

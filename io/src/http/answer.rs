@@ -2,6 +2,8 @@
 
 use smg_core::http1::{SimpleResponse, write_simple_response};
 
+use crate::http::cors::Cors;
+
 /// Every cause for which the gateway answers with an error of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorCode {
@@ -172,6 +174,8 @@ impl ErrorAnswer {
 pub struct Framing<'a> {
     /// `x-request-id` to return.
     pub request_id: &'a [u8],
+    /// What it tells browsers.
+    pub cors: &'a Cors,
     /// The connection ends after this answer.
     pub close: bool,
     /// The request was HEAD.
@@ -207,6 +211,7 @@ pub fn write(
     framing: Framing<'_>,
 ) {
     let mut headers: Vec<(&str, &[u8])> = extra.to_vec();
+    headers.extend(framing.cors.headers());
     if !framing.request_id.is_empty() {
         headers.push(("x-request-id", framing.request_id));
     }

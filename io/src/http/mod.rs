@@ -6,6 +6,7 @@ pub mod auth;
 pub mod body;
 pub mod client;
 pub mod connection;
+pub mod cors;
 pub mod exchange;
 pub mod inference;
 pub mod meter;

@@ -117,6 +117,7 @@ mod tests {
             body,
             route,
             id: Box::default(),
+            cors: crate::http::cors::Cors::Off,
             started,
         }
     }
