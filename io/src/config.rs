@@ -419,11 +419,13 @@ impl Default for BreakerConfig {
     }
 }
 
-/// Concurrency limit over all shards, and its queue.
+/// Limits of concurrency and rate over all shards, and their queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AdmissionConfig {
     /// Inference requests at a time; `None` is no limit and no queue. At least 1.
     pub max_concurrent_requests: Option<usize>,
+    /// Inference requests let in per second on average; `None` is no limit. At least 1.
+    pub requests_per_sec: Option<u32>,
     /// Requests that may wait for a permit; 0 answers 429 at once.
     pub queue_size: usize,
     /// Longest wait in the queue; at least 1.
@@ -432,7 +434,12 @@ pub struct AdmissionConfig {
 
 impl Default for AdmissionConfig {
     fn default() -> Self {
-        Self { max_concurrent_requests: None, queue_size: 100, queue_timeout_secs: 60 }
+        Self {
+            max_concurrent_requests: None,
+            requests_per_sec: None,
+            queue_size: 100,
+            queue_timeout_secs: 60,
+        }
     }
 }
 

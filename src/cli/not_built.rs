@@ -15,8 +15,6 @@ pub const NOT_BUILT: &[(&str, &str)] = &[
     ("--client-key-path", "workers are reached over plain http"),
     ("--ca-cert-paths", "workers are reached over plain http"),
     ("--upstream-http2", "leave it out, workers are spoken to in HTTP/1.1"),
-    // Admission
-    ("--rate-limit-tokens-per-second", "use --max-concurrent-requests"),
     // Bodies and threads
     ("--max-buffered-request-bytes", "leave it out, bodies are read up to --max-payload-size"),
     ("--stream-request-bodies-over", "leave it out, bodies are read up to --max-payload-size"),

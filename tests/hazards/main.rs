@@ -31,6 +31,7 @@ mod request_cannot_be_read;
 mod restarted_at_once;
 mod start_up_impossible;
 mod stopped_while_serving;
+mod too_many_per_second;
 mod worker_answers_before_it_has_read;
 mod worker_dies_before_first_byte;
 mod worker_dies_mid_stream;
