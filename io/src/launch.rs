@@ -13,6 +13,7 @@ use tracing::{error, info, warn};
 use crate::config::Config;
 use crate::control::{self, COMMAND_QUEUE, ControlSockets};
 use crate::messages::Message;
+use crate::offload;
 use crate::reload::{self, Reloader};
 use crate::runtime::cpus::{self, CpuError, CpuPlan};
 use crate::runtime::descriptors;
@@ -161,6 +162,8 @@ impl Running {
                 report();
             }
         };
+        let threads = offload::threads_for(shards);
+        shared.bodies.start(threads, control_cpus.as_deref(), memory.trim)?;
         control::start(
             shared.clone(),
             receiver,

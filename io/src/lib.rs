@@ -12,6 +12,7 @@ pub mod http;
 pub mod launch;
 pub mod messages;
 pub mod metrics;
+pub mod offload;
 pub mod owner;
 pub mod policies;
 pub mod reload;

@@ -17,6 +17,7 @@ use crate::fleet::Fleet;
 use crate::http::admission::Admission;
 use crate::messages::Message;
 use crate::metrics::SharedCells;
+use crate::offload::Pool;
 use crate::owner::Parts;
 use crate::reload;
 use crate::runtime::driver::DriverReport;
@@ -56,6 +57,8 @@ pub struct Shared {
     pub active_keys: ActiveKeys,
     /// Permits of inference requests.
     pub admission: Admission,
+    /// Threads that read bodies which would hold a shard for too long.
+    pub bodies: Pool,
     /// Client connections over all shards, bounded by `--max-connections`.
     pub connections: AtomicUsize,
     phase: AtomicU8,
@@ -96,6 +99,7 @@ impl Shared {
             cells: SharedCells::new(shards, &config.prometheus.duration_buckets),
             breakers: Breakers::new(crate::policies::breaker_config(&config)),
             admission: Admission::new(&config.admission, shards),
+            bodies: Pool::default(),
             connections: AtomicUsize::new(0),
             parts: Parts::new(&config.cache, shards),
             api_keys: ArcSwap::from_pointee(ApiKeys::of(&config)),

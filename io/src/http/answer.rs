@@ -35,12 +35,13 @@ pub enum ErrorCode {
     ConnectionLimit,
     AdmissionQueueFull,
     AdmissionQueueTimeout,
+    BodyReadTimeout,
     InternalError,
 }
 
 impl ErrorCode {
     /// Every code, in the order of the tables.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 30] = [
         Self::BadRequest,
         Self::JsonParseError,
         Self::MissingModel,
@@ -69,6 +70,7 @@ impl ErrorCode {
         Self::ConnectionLimit,
         Self::AdmissionQueueFull,
         Self::AdmissionQueueTimeout,
+        Self::BodyReadTimeout,
         Self::InternalError,
     ];
 
@@ -106,6 +108,7 @@ impl ErrorCode {
             Self::ConnectionLimit => (503, "connection_limit_reached", SERVER),
             Self::AdmissionQueueFull => (429, "admission_queue_full", "rate_limit_error"),
             Self::AdmissionQueueTimeout => (503, "admission_queue_timeout", SERVER),
+            Self::BodyReadTimeout => (503, "body_read_timeout", SERVER),
             Self::InternalError => (500, "internal_error", SERVER),
         }
     }

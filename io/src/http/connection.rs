@@ -6,13 +6,14 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use monoio::net::TcpStream;
-use smg_core::http1::{BodyLength, Header, Known, Method, path_and_query, split_query};
+use smg_core::http1::{BodyLength, Header, Method, path_and_query, split_query};
 
 use crate::admin;
 use crate::http::admission::{self, Entry, Permit};
 use crate::http::answer::{self, ErrorAnswer, ErrorCode, Framing};
 use crate::http::auth;
 use crate::http::client::{ClientSide, Interrupt};
+use crate::http::coding::{self, Coding};
 use crate::http::cors::Cors;
 use crate::http::exchange::Credentials;
 use crate::http::read::{self, HeadRead, Stop};
@@ -135,8 +136,8 @@ impl Connection {
             return self.send(out, framing.close).await;
         }
         let checked = check(&self.shard, route, head.method, received, &self.headers);
-        let credentials = match checked {
-            Ok(credentials) => credentials,
+        let (credentials, codings) = match checked {
+            Ok(checked) => checked,
             Err(error) => {
                 let anthropic = route.is_anthropic();
                 if head.body == BodyLength::None && head.keep_alive {
@@ -178,6 +179,7 @@ impl Connection {
             body: whole.body,
             route,
             id,
+            codings,
             cors,
             started,
         };
@@ -370,14 +372,14 @@ impl Connection {
     }
 }
 
-/// Whether a request may go on to have its body read.
+/// Whether a request may go on to have its body read; with the codings of that body.
 fn check(
     shard: &Shard,
     route: Route,
     method: Method,
     buf: &[u8],
     headers: &[Header],
-) -> Result<Credentials, ErrorAnswer> {
+) -> Result<(Credentials, Vec<Coding>), ErrorAnswer> {
     let keys = shard.shared.api_keys.load();
     let credentials = auth::check(&keys, route, buf, headers).ok_or_else(|| {
         ErrorAnswer::new(
@@ -402,18 +404,11 @@ fn check(
         error.allow = Some(allow);
         return Err(error);
     }
-    let encoded = headers
-        .iter()
-        .filter(|header| header.known == Known::ContentEncoding)
-        .map(|header| header.value.of(buf))
-        .any(|coding| !coding.eq_ignore_ascii_case(b"identity") && !coding.is_empty());
-    if encoded && matches!(route, Route::Inference(_)) {
-        return Err(ErrorAnswer::new(
-            ErrorCode::UnsupportedEncoding,
-            "compressed request bodies are not supported; send the body without Content-Encoding",
-        ));
-    }
-    Ok(credentials)
+    let codings = match route {
+        Route::Inference(_) => coding::of_request(buf, headers)?,
+        _ => Vec::new(),
+    };
+    Ok((credentials, codings))
 }
 
 /// One request in the gauge, from its head to the end of its answer.

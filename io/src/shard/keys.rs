@@ -117,6 +117,7 @@ mod tests {
             body,
             route,
             id: Box::default(),
+            codings: Vec::new(),
             cors: crate::http::cors::Cors::Off,
             started,
         }
