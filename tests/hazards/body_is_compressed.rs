@@ -103,7 +103,7 @@ fn it_is_routed_by_its_prompt_and_forwarded_as_it_came() {
     for shards in [1, 3] {
         let workers = ["first", "second", "third"].map(naming);
         let gateway = Gateway::before(&workers).flags(&format!("--shards {shards}")).start();
-        for turn in 0..CODINGS.len() {
+        for (turn, (coding, encode)) in CODINGS.into_iter().enumerate() {
             let prompt = body(&format!("{turn} is the subject of {}", "this talk ".repeat(40)));
             let mut client = Client::connect(&gateway);
             client.send(&encoded("identity", &prompt));
@@ -111,7 +111,6 @@ fn it_is_routed_by_its_prompt_and_forwarded_as_it_came() {
             assert_eq!(plain.status(), 200);
             let name = plain.text().lines().next().expect("a name").to_owned();
             // Now the others have fewer requests behind them: only the prefix speaks for it.
-            let (coding, encode) = CODINGS[turn];
             let data = encode(&prompt);
             client.send(&encoded(coding, &data));
             let answer = client.response();

@@ -10,6 +10,7 @@ mod affinity_lost_across_shards;
 mod asked_before_it_serves;
 mod body_altered_on_the_way;
 mod body_is_compressed;
+mod body_is_huge;
 mod browser_asks_first;
 mod client_leaves_before_first_byte;
 mod client_leaves_during_upload;
