@@ -9,7 +9,9 @@
 use std::io;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
+use crossbeam::queue::ArrayQueue;
 use smg_core::prompt::{Endpoint, Extractor, OwnedPrompt, PromptError, Want};
 use tracing::{error, warn};
 
@@ -23,8 +25,9 @@ mod decoders;
 
 /// Bodies that wait for a thread in the queue; the requests of further ones wait for a place in it.
 const QUEUE: usize = 64;
-/// Decoded bodies from this size on are given back to the system at once.
-const TRIMMED_FROM: usize = 1 << 20;
+/// Memory for bodies from this size on is given back to the system at once, which takes some
+/// milliseconds.
+const TRIMMED_FROM: usize = 8 << 20;
 
 /// One body to be read.
 pub struct Work {
@@ -60,9 +63,22 @@ pub enum BodyError {
 }
 
 struct Job {
-    work: Work,
+    /// Empty when nobody waits any more and the work has been taken back.
+    work: Lent,
     /// Closed when nobody waits any more.
     reply: async_channel::Sender<Done>,
+}
+
+/// One piece of work, which either side can take.
+type Lent = Arc<ArrayQueue<Work>>;
+
+/// Takes work that was not begun back when nobody waits any more: its memory does not wait for a thread.
+struct TakeBack(Lent);
+
+impl Drop for TakeBack {
+    fn drop(&mut self) {
+        drop(self.0.pop());
+    }
 }
 
 /// The pool's queue.
@@ -110,9 +126,13 @@ impl Pool {
     /// Has a body read. Dropping the future takes the work back: it is not begun, or not finished.
     /// `None` if the thread that had it failed, which is logged.
     pub async fn read(&self, work: Work) -> Option<Done> {
+        let lent = Lent::new(ArrayQueue::new(1));
+        // There is room for one.
+        let _ = lent.push(work);
+        let _taken_back = TakeBack(lent.clone());
         let (reply, answer) = async_channel::bounded(1);
         // The queue is never closed: this holds its other end.
-        self.jobs.send(Job { work, reply }).await.ok()?;
+        self.jobs.send(Job { work: lent, reply }).await.ok()?;
         answer.recv().await.ok()
     }
 }
@@ -120,9 +140,7 @@ impl Pool {
 fn run(queue: &async_channel::Receiver<Job>, trim: fn()) {
     let mut extractor = Extractor::new();
     while let Ok(Job { work, reply }) = queue.recv_blocking() {
-        if reply.is_closed() {
-            continue;
-        }
+        let Some(work) = work.pop() else { continue };
         let cancelled = || reply.is_closed();
         let done = catch_unwind(AssertUnwindSafe(|| read(&mut extractor, work, &cancelled)));
         match done {
@@ -202,7 +220,9 @@ mod tests {
         assert_eq!(pool.queue.len(), QUEUE);
         // The last leaves its place before the queue, the first its place in it.
         let mut next_to_last = waiting.swap_remove(QUEUE);
+        assert!(pool.queue.try_recv().is_ok_and(|job| job.work.len() == 1));
         drop(waiting);
+        assert!(pool.queue.try_recv().is_ok_and(|job| job.work.is_empty()), "it was taken back");
         pool.start(1, None, || {}).unwrap();
         let done = futures_lite::future::block_on(&mut next_to_last).unwrap();
         assert_eq!(done.prompt.unwrap().prompt().text, "p");

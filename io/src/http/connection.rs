@@ -230,7 +230,7 @@ impl Connection {
                         Err(Stop::Refuse(
                             ErrorAnswer::new(
                                 ErrorCode::AdmissionQueueTimeout,
-                                "no request ended in time to make room; retry after the time given",
+                                "its turn did not come in time; retry after the time given",
                             )
                             .retry_after(admission::RETRY_AFTER_SECS),
                         ))
