@@ -172,7 +172,8 @@ fn read(extractor: &mut Extractor, work: Work, cancelled: &dyn Fn() -> bool) -> 
                 let held = decoded.len();
                 (extractor.consume(endpoint, decoded, want).map_err(BodyError::Prompt), held)
             }
-            Err(error) => (Err(BodyError::Decode(error)), limit),
+            // A decoder may have held more than the limit, in its window.
+            Err(error) => (Err(BodyError::Decode(error)), usize::MAX),
         }
     };
     (Done { buf, prompt }, held)

@@ -248,9 +248,9 @@ fn a_bomb_is_refused_and_takes_no_memory() {
         assert_eq!((answer.status(), code), (413, Some("request_too_large")), "{coding}");
     }
     // Decoded they are more than 40 GiB. A thread of the pool holds 1 MiB of it, or a zstd window of
-    // 8 MiB, in buffers that double; there are two.
+    // 8 MiB, in a buffer that doubles; there are two, and what is freed is not gone at once.
     let grown = gateway.peak_resident_bytes() - before;
-    assert!(grown < 64 * MIB, "{} KiB more", grown >> 10);
+    assert!(grown < 96 * MIB, "{} KiB more", grown >> 10);
     assert_eq!(worker.dispatched(), CODINGS.len());
     // Exactly the limit is not too much.
     let mut largest = body(&"y".repeat(MIB - body("").len()));
