@@ -197,7 +197,8 @@ async fn fill(client: &mut ClientSide, spare: usize, stall: Duration) -> Result<
     }
 }
 
-fn too_large(limit: usize) -> ErrorAnswer {
+/// 413.
+pub fn too_large(limit: usize) -> ErrorAnswer {
     ErrorAnswer::new(
         ErrorCode::RequestTooLarge,
         format!("the request body is over the limit of {limit} bytes (--max-payload-size)"),

@@ -28,7 +28,7 @@ use crate::owner::Owner;
 use crate::runtime::clock;
 use crate::shared::Shared;
 
-pub use routing::{Step, Waiting};
+pub use routing::{Step, Waiting, unreadable};
 pub use start::{ShardStart, StartError, start};
 
 /// State of one shard. Only its thread has it.
