@@ -36,12 +36,19 @@ fn no_worker_is_blamed_for_it() {
     eventually("the gateway is out of descriptors", || {
         gateway.log().contains("cannot accept connections")
     });
-    for _ in 0..10 {
+    // A probe of the worker may end just then and leave its descriptor to a request.
+    let (mut sent, mut refused) = (0, 0);
+    while refused < 10 {
         let response = asking.ask("hello");
+        if response.status() == 200 {
+            sent += 1;
+            continue;
+        }
+        refused += 1;
         assert_eq!(response.error_code(), Some("connection_limit_reached"), "{response:?}");
         assert!(response.text().contains("ulimit -n"), "{response:?}");
     }
-    assert_eq!(worker.dispatched(), 0);
+    assert_eq!(worker.dispatched(), sent);
     drop(crowd);
 
     eventually("the request can be sent", || asking.ask("hello").status() == 200);
