@@ -13,6 +13,8 @@ pub use smg_core::policy::PolicyKind;
 pub use smg_core::policy::PolicyKind as PolicyName;
 pub use worker_url::{WorkerUrl, WorkerUrlError};
 
+use crate::tls::Identity;
+
 mod worker_url;
 
 /// The whole configuration of one gateway process.
@@ -22,6 +24,8 @@ pub struct Config {
     pub host: IpAddr,
     /// Port of `host`, never 0.
     pub port: u16,
+    /// Certificate and key of the main listener; `None` is plain HTTP.
+    pub tls: Option<Identity>,
     /// Port of a second listener for the probe routes alone, on `host`.
     pub health_check_port: Option<u16>,
     /// Workers registered at start, in order, without repeats. May be empty.
@@ -81,6 +85,7 @@ impl Default for Config {
         Self {
             host: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             port: 30_000,
+            tls: None,
             health_check_port: None,
             worker_urls: Vec::new(),
             model_aliases: Vec::new(),

@@ -18,6 +18,7 @@ use crate::runtime::descriptors;
 use crate::runtime::driver::DriverError;
 use crate::shard::{self, ShardStart, StartError};
 use crate::shared::{Memory, Phase, Shared};
+use crate::tls::{TlsError, TlsServer};
 
 /// Connections the kernel holds for a listener until they are accepted.
 const BACKLOG: i32 = 4096;
@@ -39,6 +40,9 @@ pub enum LaunchError {
     /// A CPU list that cannot be used.
     #[error(transparent)]
     Cpus(#[from] CpuError),
+    /// A certificate or key that cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// An address that cannot be listened on.
     #[error("cannot listen on {addr} ({flag}): {error}{remedy}")]
     Listen {
@@ -77,7 +81,7 @@ impl From<StartError> for LaunchError {
 impl LaunchError {
     /// Whether the operator's configuration is at fault, rather than the machine or the program.
     pub fn is_usage(&self) -> bool {
-        matches!(self, Self::Cpus(_))
+        matches!(self, Self::Cpus(_) | Self::Tls(_))
     }
 }
 
@@ -117,6 +121,7 @@ impl Running {
             config.runtime.data_cpus.as_deref(),
             config.runtime.control_cpus.as_deref(),
         )?;
+        let tls = config.tls.clone().map(TlsServer::load).transpose()?;
         let addr = SocketAddr::new(config.host, config.port);
         let sockets = ControlSockets {
             metrics: listen(
@@ -144,7 +149,7 @@ impl Running {
                 "a model's trees are split over all shards; there are not more");
         }
         let (commands, receiver) = async_channel::bounded(COMMAND_QUEUE);
-        let shared = Arc::new(Shared::new(config, memory, shards, commands)?);
+        let shared = Arc::new(Shared::new(config, tls, memory, shards, commands)?);
         let (fault, faults) = mpsc::channel();
         let ended = |name: String| {
             let (fault, report) = (fault.clone(), report.clone());
@@ -169,7 +174,8 @@ impl Running {
         shared.enter(Phase::Running);
         log_drivers(&shared);
         let version = env!("CARGO_PKG_VERSION");
-        info!(target: "smg", %addr, shards, ?data, version, "gateway is listening");
+        let tls = shared.tls.is_some();
+        info!(target: "smg", %addr, tls, shards, ?data, version, "gateway is listening");
         Ok(Self { shared, listeners: kept, faults })
     }
 
@@ -203,7 +209,7 @@ impl Running {
                 Signal::Stop => Err(LaunchError::SecondSignal),
             };
         }
-        while self.shared.requests_active() > 0 {
+        while self.shared.answers_under_way() {
             if Instant::now() >= deadline {
                 let cut = self.shared.requests_active();
                 warn!(target: "smg", cut, "the grace period is over; cutting what is left");

@@ -20,6 +20,7 @@ use crate::metrics::SharedCells;
 use crate::owner::Parts;
 use crate::runtime::driver::DriverReport;
 use crate::runtime::mailbox::Mesh;
+use crate::tls::TlsServer;
 
 /// Shared by every thread; cheap to reach, written only through its own parts.
 pub struct Shared {
@@ -53,6 +54,10 @@ pub struct Shared {
     pub admission: Admission,
     /// Client connections over all shards, bounded by `--max-connections`.
     pub connections: AtomicUsize,
+    /// HTTP/2 connections that have had a request, over all shards.
+    pub http2_connections: AtomicUsize,
+    /// TLS towards clients.
+    pub tls: Option<TlsServer>,
     phase: AtomicU8,
 }
 
@@ -80,9 +85,10 @@ pub enum Phase {
 }
 
 impl Shared {
-    /// Assembles the shared state; `shards` is their number.
+    /// Assembles the shared state; `shards` is their number, `tls` what `config.tls` names.
     pub fn new(
         config: Config,
+        tls: Option<TlsServer>,
         memory: Memory,
         shards: usize,
         control: async_channel::Sender<Command>,
@@ -92,6 +98,8 @@ impl Shared {
             breakers: Breakers::new(crate::policies::breaker_config(&config)),
             admission: Admission::new(&config.admission, shards),
             connections: AtomicUsize::new(0),
+            http2_connections: AtomicUsize::new(0),
+            tls,
             parts: Parts::new(&config.cache, shards),
             config,
             memory,
@@ -135,6 +143,12 @@ impl Shared {
     /// Requests whose answer has not ended, over all shards.
     pub fn requests_active(&self) -> i64 {
         self.cells.shards.iter().map(|cells| cells.requests_active.get()).sum()
+    }
+
+    /// Whether something of an answer is still to reach a client. What HTTP/2 holds of one is sent
+    /// before its connection ends.
+    pub fn answers_under_way(&self) -> bool {
+        self.requests_active() > 0 || self.http2_connections.load(Ordering::Relaxed) > 0
     }
 
     /// Notes the driver of a ring.

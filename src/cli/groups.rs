@@ -24,6 +24,7 @@ mod retry;
 mod runtime;
 mod shutdown;
 mod sticky;
+mod tls;
 mod workers;
 
 pub use demo::DemoArgs;
@@ -39,6 +40,8 @@ pub struct LaunchArgs {
     pub config: Option<String>,
     #[command(flatten)]
     listen: listen::ListenArgs,
+    #[command(flatten)]
+    tls: tls::TlsArgs,
     #[command(flatten)]
     workers: workers::WorkerArgs,
     #[command(flatten)]
@@ -84,6 +87,7 @@ impl LaunchArgs {
         let config = Config {
             host: self.listen.host,
             port: self.listen.port,
+            tls: self.tls.resolve()?,
             health_check_port: self.listen.health_check_port,
             worker_urls: workers.urls,
             model_aliases: workers.aliases,

@@ -8,9 +8,7 @@ use super::error::ConfigError;
 /// When a feature lands, its lines go and its flags are defined in a group. A flag that is defined
 /// in a group and listed here is refused and left out of `--help`.
 pub const NOT_BUILT: &[(&str, &str)] = &[
-    // TLS, CORS, HTTP/2
-    ("--tls-cert-path", "terminate TLS in a proxy in front of the gateway"),
-    ("--tls-key-path", "terminate TLS in a proxy in front of the gateway"),
+    // TLS and HTTP/2 to workers, CORS
     ("--client-cert-path", "workers are reached over plain http"),
     ("--client-key-path", "workers are reached over plain http"),
     ("--ca-cert-paths", "workers are reached over plain http"),

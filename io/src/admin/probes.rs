@@ -58,9 +58,14 @@ mod tests {
     #[test]
     fn readiness_waits_for_the_last_shard_and_ends_with_the_first_signal() {
         let (commands, _receiver) = async_channel::bounded(1);
-        let shared =
-            Shared::new(Config::default(), Memory { reclaim: || {}, trim: || {} }, 2, commands)
-                .unwrap();
+        let shared = Shared::new(
+            Config::default(),
+            None,
+            Memory { reclaim: || {}, trim: || {} },
+            2,
+            commands,
+        )
+        .unwrap();
         let asked = || {
             let (status, _, body) = answer(&shared, b"/readiness").unwrap();
             let body: Value = serde_json::from_slice(&body).unwrap();

@@ -9,6 +9,7 @@ pub mod connection;
 pub mod exchange;
 pub mod inference;
 pub mod meter;
+pub mod pipe;
 pub mod pool;
 pub mod read;
 pub mod relay;

@@ -12,10 +12,11 @@ use crate::config::Config;
 use crate::http::answer::{ErrorAnswer, ErrorCode};
 use crate::http::client::{ClientSide, Interrupt};
 use crate::http::transport::Writer;
+use crate::http2::Preface;
 use crate::shard::ConnectionState;
 
 /// How long an idle connection is kept between requests.
-const KEEP_ALIVE: Duration = Duration::from_secs(600);
+pub const KEEP_ALIVE: Duration = Duration::from_secs(600);
 /// Bodies up to this size are given their whole buffer at once; larger ones begin with so much and
 /// double as they arrive, so that memory follows what was sent and not what was announced.
 const RESERVE_AT_ONCE: usize = 128 << 10;
@@ -26,6 +27,8 @@ pub enum Stop {
     Close,
     /// The client is told why, and the connection ends.
     Refuse(ErrorAnswer),
+    /// The connection begins as one of HTTP/2.
+    Http2,
 }
 
 /// A head that was read; the body is still to come.
@@ -55,7 +58,11 @@ pub async fn head(
                 state.begin_request();
                 client.set_deadline(limit);
             }
-            if cursor.ready(client.received()) {
+            let preface = if first { Preface::of(client.received()) } else { Preface::Absent };
+            if preface == Preface::Whole {
+                return Err(Stop::Http2);
+            }
+            if preface == Preface::Absent && cursor.ready(client.received()) {
                 match parse_request(client.received(), headers) {
                     Ok(Some(head)) => {
                         let started = started.unwrap_or_else(Instant::now);

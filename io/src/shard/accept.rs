@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use monoio::io::AsyncWriteRent;
 use monoio::net::{TcpListener, TcpStream};
-use tracing::{error, warn};
+use tracing::warn;
 
 use super::Shard;
 use crate::http::answer::{self, ErrorAnswer, ErrorCode, Framing};
 use crate::http::connection::Connection;
 use crate::http::transport;
-use crate::runtime::guard;
+use crate::http2;
+use crate::tls::{self, TlsServer};
 
 /// After an accept that failed for want of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
@@ -96,10 +97,24 @@ impl Drop for Place {
 async fn serve(shard: Rc<Shard>, _counted: Place, stream: TcpStream, peer: SocketAddr) {
     let (place, state) = shard.connections.borrow_mut().insert(stream.as_raw_fd());
     shard.cells().connections.add(1);
-    let connection = Connection::new(shard.clone(), stream, peer, state);
-    if let Err(message) = guard::catch_panic(connection.run()).await {
-        shard.cells().panics.inc();
-        error!(target: "smg::http", %message, "a connection task panicked; its connection is closed");
+    let peer = peer.ip().to_canonical();
+    let transport = transport::split(stream);
+    match shard.shared.tls.as_ref().map(TlsServer::current) {
+        None => {
+            let connection = Connection::new(shard.clone(), transport, peer, state);
+            shard
+                .contain(async {
+                    if let Some(start) = connection.run().await {
+                        Box::pin(http2::serve(shard.clone(), *start)).await;
+                    }
+                })
+                .await;
+        }
+        // On the heap, so that plain connections stay small.
+        Some(config) => {
+            let served = Box::pin(tls::serve(shard.clone(), config, transport, peer, state));
+            shard.contain(served).await;
+        }
     }
     shard.connections.borrow_mut().remove(place);
     shard.cells().connections.add(-1);

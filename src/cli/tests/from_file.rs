@@ -211,9 +211,8 @@ fn a_bad_value_in_the_file_is_refused_as_on_the_command_line() {
 #[test]
 fn a_feature_that_is_not_built_is_refused_in_the_file() {
     assert_eq!(
-        complaint_about("n1", "tls_cert_path = 'x'"),
-        "--tls-cert-path is not available in this version of smg: terminate TLS in a proxy in \
-         front of the gateway"
+        complaint_about("n1", "log_dir = 'x'"),
+        "--log-dir is not available in this version of smg: logs go to standard output, redirect it"
     );
 }
 

@@ -1,0 +1,183 @@
+//! A connection of the relay as the `h2` crate wants it: polled reads and writes.
+
+use std::future::Future;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::http::transport::{Reader, Writer};
+
+/// Bytes of a read while little comes.
+const FIRST_READ: usize = 4 * 1024;
+/// ... and after one that was filled.
+const LARGEST_READ: usize = 32 * 1024;
+/// Frames gathered for one write, in bytes.
+const GATHERED: usize = 64 * 1024;
+/// Buffers up to this size are kept between writes.
+const KEPT_BUFFER: usize = 4 * 1024;
+
+type Writing = Pin<Box<dyn Future<Output = (io::Result<()>, Vec<u8>, Writer)>>>;
+
+/// Both halves of a connection. Writes are gathered until a flush, which puts all of them into one
+/// write of the connection.
+pub struct Transport {
+    reader: Reader,
+    /// Read and not handed on, from `handed` on.
+    received: Vec<u8>,
+    handed: usize,
+    read_size: usize,
+    state: State,
+    gathered: Vec<u8>,
+}
+
+enum State {
+    Idle(Writer),
+    Writing(Writing),
+    /// Broken, or only while a state is replaced.
+    Ended,
+}
+
+impl Transport {
+    /// `received` was read before.
+    pub fn new((reader, writer): (Reader, Writer), received: Vec<u8>) -> Self {
+        Self {
+            reader,
+            received,
+            handed: 0,
+            read_size: FIRST_READ,
+            state: State::Idle(writer),
+            gathered: Vec::new(),
+        }
+    }
+
+    /// Ready when no write is under way.
+    fn poll_written(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.state {
+            State::Idle(_) => Poll::Ready(Ok(())),
+            State::Ended => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
+            State::Writing(writing) => {
+                let (outcome, mut buf, writer) = ready!(writing.as_mut().poll(cx));
+                self.state = match outcome {
+                    Ok(()) => State::Idle(writer),
+                    Err(_) => State::Ended,
+                };
+                if self.gathered.is_empty() && buf.capacity() <= KEPT_BUFFER {
+                    buf.clear();
+                    self.gathered = buf;
+                }
+                Poll::Ready(outcome)
+            }
+        }
+    }
+
+    /// Writes what was gathered, once nothing else is being written.
+    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            ready!(self.poll_written(cx))?;
+            if self.gathered.is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+            let State::Idle(mut writer) = std::mem::replace(&mut self.state, State::Ended) else {
+                continue;
+            };
+            let buf = std::mem::take(&mut self.gathered);
+            self.state = State::Writing(Box::pin(async move {
+                let (outcome, buf) = writer.write_all(buf, 0).await;
+                (outcome, buf, writer)
+            }));
+        }
+    }
+}
+
+impl AsyncRead for Transport {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        while self.handed == self.received.len() {
+            if !self.reader.armed() {
+                self.handed = 0;
+                let mut fresh = std::mem::take(&mut self.received);
+                fresh.clear();
+                if fresh.capacity() != self.read_size {
+                    fresh = Vec::with_capacity(self.read_size);
+                }
+                self.reader.arm(fresh);
+            }
+            let (outcome, received) = ready!(self.reader.poll(cx));
+            self.read_size =
+                if received.len() < received.capacity() { FIRST_READ } else { LARGEST_READ };
+            self.received = received;
+            match outcome {
+                Ok(0) => return Poll::Ready(Ok(())),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+        let waiting = &self.received[self.handed..];
+        let taken = waiting.len().min(buf.remaining());
+        buf.put_slice(&waiting[..taken]);
+        self.handed += taken;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Transport {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(cx, &[IoSlice::new(bytes)])
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        if self.gathered.len() >= GATHERED {
+            ready!(self.poll_written(cx))?;
+            // Begins the write of it; what is gathered next goes into another buffer.
+            if let Poll::Ready(Err(error)) = self.poll_send(cx) {
+                return Poll::Ready(Err(error));
+            }
+        } else if matches!(self.state, State::Ended) {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
+        let before = self.gathered.len();
+        for slice in slices {
+            let room = GATHERED.saturating_sub(self.gathered.len());
+            self.gathered.extend_from_slice(&slice[..room.min(slice.len())]);
+        }
+        Poll::Ready(Ok(self.gathered.len() - before))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_send(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if matches!(self.state, State::Ended) {
+            return Poll::Ready(Ok(()));
+        }
+        ready!(self.poll_send(cx))?;
+        let State::Idle(mut writer) = std::mem::replace(&mut self.state, State::Ended) else {
+            return Poll::Ready(Ok(()));
+        };
+        // A failed write is what the state is after; the connection is not used again.
+        self.state = State::Writing(Box::pin(async move {
+            writer.finish().await;
+            (Err(io::ErrorKind::NotConnected.into()), Vec::new(), writer)
+        }));
+        ready!(self.poll_written(cx)).or(Ok(())).into()
+    }
+}
