@@ -18,7 +18,7 @@ use crate::runtime::descriptors;
 use crate::runtime::driver::DriverError;
 use crate::shard::{self, ShardStart, StartError};
 use crate::shared::{Memory, Phase, Shared};
-use crate::tls::{TlsError, TlsServer};
+use crate::tls::{Tls, TlsError};
 
 /// Connections the kernel holds for a listener until they are accepted.
 const BACKLOG: i32 = 4096;
@@ -121,7 +121,7 @@ impl Running {
             config.runtime.data_cpus.as_deref(),
             config.runtime.control_cpus.as_deref(),
         )?;
-        let tls = config.tls.clone().map(TlsServer::load).transpose()?;
+        let tls = Tls::load(&config)?;
         let addr = SocketAddr::new(config.host, config.port);
         let sockets = ControlSockets {
             metrics: listen(
@@ -174,7 +174,7 @@ impl Running {
         shared.enter(Phase::Running);
         log_drivers(&shared);
         let version = env!("CARGO_PKG_VERSION");
-        let tls = shared.tls.is_some();
+        let tls = shared.tls.clients.is_some();
         info!(target: "smg", %addr, tls, shards, ?data, version, "gateway is listening");
         Ok(Self { shared, listeners: kept, faults })
     }

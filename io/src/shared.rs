@@ -20,7 +20,7 @@ use crate::metrics::SharedCells;
 use crate::owner::Parts;
 use crate::runtime::driver::DriverReport;
 use crate::runtime::mailbox::Mesh;
-use crate::tls::TlsServer;
+use crate::tls::Tls;
 
 /// Shared by every thread; cheap to reach, written only through its own parts.
 pub struct Shared {
@@ -56,8 +56,8 @@ pub struct Shared {
     pub connections: AtomicUsize,
     /// HTTP/2 connections that have had a request, over all shards.
     pub http2_connections: AtomicUsize,
-    /// TLS towards clients.
-    pub tls: Option<TlsServer>,
+    /// TLS towards clients and workers.
+    pub tls: Tls,
     phase: AtomicU8,
 }
 
@@ -85,10 +85,10 @@ pub enum Phase {
 }
 
 impl Shared {
-    /// Assembles the shared state; `shards` is their number, `tls` what `config.tls` names.
+    /// Assembles the shared state; `shards` is their number, `tls` what it says about TLS, loaded.
     pub fn new(
         config: Config,
-        tls: Option<TlsServer>,
+        tls: Tls,
         memory: Memory,
         shards: usize,
         control: async_channel::Sender<Command>,

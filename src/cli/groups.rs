@@ -84,10 +84,12 @@ impl LaunchArgs {
         let auth = self.auth.resolve()?;
         let load = self.load.resolve()?;
         let workers = self.workers.resolve()?;
+        let tls = self.tls.resolve()?;
         let config = Config {
             host: self.listen.host,
             port: self.listen.port,
-            tls: self.tls.resolve()?,
+            tls: tls.clients,
+            worker_tls: tls.workers,
             health_check_port: self.listen.health_check_port,
             worker_urls: workers.urls,
             model_aliases: workers.aliases,

@@ -99,7 +99,7 @@ async fn serve(shard: Rc<Shard>, _counted: Place, stream: TcpStream, peer: Socke
     shard.cells().connections.add(1);
     let peer = peer.ip().to_canonical();
     let transport = transport::split(stream);
-    match shard.shared.tls.as_ref().map(TlsServer::current) {
+    match shard.shared.tls.clients.as_ref().map(TlsServer::current) {
         None => {
             let connection = Connection::new(shard.clone(), transport, peer, state);
             shard

@@ -61,7 +61,12 @@ impl ConnectionState {
         self.ended_by.set(how);
     }
 
-    /// Ready once the connection has been asked to end.
+    /// How it is made to end.
+    pub fn is_ended_by(&self) -> EndedBy {
+        self.ended_by.get()
+    }
+
+    /// Ready once the connection has been asked to end. One task alone waits for that.
     pub fn poll_asked(&self, cx: &mut Context<'_>) -> Poll<()> {
         if self.asked.get() {
             return Poll::Ready(());

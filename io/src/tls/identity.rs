@@ -1,43 +1,16 @@
 //! The certificate the gateway shows its clients, and its replacement while connections are open.
 
-use std::fmt::Display;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use rustls::crypto::ring;
-use rustls::pki_types::pem::{Error as PemError, PemObject};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::ServerConfig;
-use rustls::{Error, InconsistentKeys};
 use tracing::{info, warn};
+
+use super::files::{Identity, Named, TlsError};
 
 /// Protocols offered, the better one first (RFC 7301).
 const ALPN: [&[u8]; 2] = [b"h2", b"http/1.1"];
-
-/// Files of a certificate chain and its private key, both PEM.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Identity {
-    /// `--tls-cert-path`: the gateway's own certificate first, then the ones that vouch for it.
-    pub cert_path: PathBuf,
-    /// `--tls-key-path`: PKCS#8, PKCS#1 or SEC1.
-    pub key_path: PathBuf,
-}
-
-/// Why a certificate and key cannot be used. The text names the flag, the file and the remedy.
-#[derive(Debug, thiserror::Error)]
-#[error("{flag} {}: {problem}", path.display())]
-pub struct TlsError {
-    flag: &'static str,
-    path: PathBuf,
-    problem: String,
-}
-
-impl TlsError {
-    fn new(flag: &'static str, path: &Path, problem: impl Display) -> Self {
-        Self { flag, path: path.to_owned(), problem: problem.to_string() }
-    }
-}
 
 /// TLS towards clients: where its files are, and what new connections are served with.
 pub struct TlsServer {
@@ -82,74 +55,128 @@ impl TlsServer {
 }
 
 fn server_config(identity: &Identity) -> Result<Arc<ServerConfig>, TlsError> {
-    let Identity { cert_path, key_path } = identity;
-    let chain = certificates(CERT_FLAG, cert_path)?;
-    let key = private_key(KEY_FLAG, key_path)?;
+    let files = Named { identity, cert_flag: "--tls-cert-path", key_flag: "--tls-key-path" };
+    let (chain, key) = files.read()?;
+    let unusable = |error| files.unusable(error);
     let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
-        .map_err(|error| TlsError::new(CERT_FLAG, cert_path, error))?
+        .map_err(unusable)?
         .with_no_client_auth()
         .with_single_cert(chain, key)
-        .map_err(|error| unusable(error, identity))?;
+        .map_err(unusable)?;
     config.alpn_protocols = ALPN.map(<[u8]>::to_vec).to_vec();
     // Sessions are resumed from what the client keeps, whichever shard it comes back to.
-    config.ticketer =
-        ring::Ticketer::new().map_err(|error| TlsError::new(KEY_FLAG, key_path, error))?;
+    config.ticketer = ring::Ticketer::new().map_err(unusable)?;
     Ok(Arc::new(config))
 }
 
-const CERT_FLAG: &str = "--tls-cert-path";
-const KEY_FLAG: &str = "--tls-key-path";
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::path::PathBuf;
 
-fn certificates(flag: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let chain = CertificateDer::pem_file_iter(path)
-        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-        .map_err(|error| TlsError::new(flag, path, unreadable(error)))?;
-    if chain.is_empty() {
-        let problem = "the file holds no certificate; give a PEM file with BEGIN CERTIFICATE";
-        return Err(TlsError::new(flag, path, problem));
+    use rustls::client::ClientConfig;
+    use rustls::pki_types::CertificateDer;
+    use rustls::{ClientConnection, RootCertStore, ServerConnection};
+
+    use super::*;
+
+    /// Files in a directory that goes with it.
+    struct Files(PathBuf);
+
+    impl Files {
+        fn new() -> Self {
+            let name = format!("smg-tls-reload-{}", std::process::id());
+            let directory = std::env::temp_dir().join(name);
+            std::fs::create_dir_all(&directory).unwrap();
+            Self(directory)
+        }
+
+        fn identity(&self) -> Identity {
+            Identity { cert_path: self.0.join("cert.pem"), key_path: self.0.join("key.pem") }
+        }
+
+        /// Another certificate in the place of the one before.
+        fn replace(&self) -> CertificateDer<'static> {
+            let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+            let Identity { cert_path, key_path } = self.identity();
+            std::fs::write(cert_path, made.cert.pem()).unwrap();
+            std::fs::write(key_path, made.signing_key.serialize_pem()).unwrap();
+            made.cert.der().clone()
+        }
     }
-    Ok(chain)
-}
 
-fn private_key(flag: &'static str, path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
-    PrivateKeyDer::from_pem_file(path).map_err(|error| match error {
-        PemError::NoItemsFound => {
-            let problem = "the file holds no private key that is not encrypted; give a PEM file \
-                           with BEGIN PRIVATE KEY";
-            TlsError::new(flag, path, problem)
+    impl Drop for Files {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
         }
-        error => TlsError::new(flag, path, unreadable(error)),
-    })
-}
-
-fn unreadable(error: PemError) -> String {
-    match error {
-        PemError::Io(error) => {
-            format!("cannot be read: {error}; give a PEM file that this user may read")
-        }
-        error => format!("not a PEM file: {error}"),
     }
-}
 
-fn unusable(error: Error, identity: &Identity) -> TlsError {
-    match error {
-        Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
-            let cert_path = identity.cert_path.display();
-            let problem = format!(
-                "the key is not that of the certificate in {cert_path} ({CERT_FLAG}); give the key \
-                 that the certificate was made for"
-            );
-            TlsError::new(KEY_FLAG, &identity.key_path, problem)
+    /// A client that trusts `certificate` alone, and what serves it.
+    fn shaken(
+        tls: &TlsServer,
+        certificate: &CertificateDer<'static>,
+    ) -> Option<(ClientConnection, ServerConnection)> {
+        let mut roots = RootCertStore::empty();
+        roots.add(certificate.clone()).unwrap();
+        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let name = "localhost".try_into().unwrap();
+        let mut client = ClientConnection::new(Arc::new(config), name).unwrap();
+        let mut server = ServerConnection::new(tls.current()).unwrap();
+        for _ in 0..10 {
+            pass(&mut client, &mut server)?;
         }
-        Error::InvalidCertificate(error) => {
-            let problem = format!("the certificate cannot be used: {error:?}; give an X.509 one");
-            TlsError::new(CERT_FLAG, &identity.cert_path, problem)
+        (!client.is_handshaking() && !server.is_handshaking()).then_some((client, server))
+    }
+
+    /// Moves what either has to say to the other.
+    fn pass(client: &mut ClientConnection, server: &mut ServerConnection) -> Option<()> {
+        let mut wire = Vec::new();
+        while client.wants_write() {
+            client.write_tls(&mut wire).unwrap();
         }
-        error => {
-            let problem =
-                format!("the key cannot be used: {error}; give an RSA, ECDSA or Ed25519 one");
-            TlsError::new(KEY_FLAG, &identity.key_path, problem)
+        let mut rest = &wire[..];
+        while !rest.is_empty() {
+            server.read_tls(&mut rest).unwrap();
+            server.process_new_packets().ok()?;
         }
+        wire.clear();
+        while server.wants_write() {
+            server.write_tls(&mut wire).unwrap();
+        }
+        let mut rest = &wire[..];
+        while !rest.is_empty() {
+            client.read_tls(&mut rest).unwrap();
+            client.process_new_packets().ok()?;
+        }
+        Some(())
+    }
+
+    #[test]
+    fn a_certificate_is_replaced_under_open_connections_or_not_at_all() {
+        let files = Files::new();
+        let first = files.replace();
+        let tls = TlsServer::load(files.identity()).unwrap();
+        let (mut client, mut server) = shaken(&tls, &first).expect("the first one is shown");
+
+        let second = files.replace();
+        assert!(shaken(&tls, &first).is_some(), "nothing has been loaded yet");
+        tls.reload().unwrap();
+        assert!(shaken(&tls, &first).is_none(), "the first one is no longer shown");
+        assert!(shaken(&tls, &second).is_some(), "the second one is");
+        client.writer().write_all(b"still here").unwrap();
+        pass(&mut client, &mut server).unwrap();
+        let mut heard = [0; 10];
+        server.reader().read_exact(&mut heard).unwrap();
+        assert_eq!(&heard, b"still here", "a connection that was open goes on");
+
+        std::fs::write(files.identity().key_path, "no key").unwrap();
+        let error = tls.reload().unwrap_err().to_string();
+        assert!(error.contains("--tls-key-path") && error.contains("; give"), "{error}");
+        assert!(shaken(&tls, &second).is_some(), "what was loaded before stays");
     }
 }

@@ -128,6 +128,10 @@ pub async fn run(
 async fn inbound(session: &RefCell<Session>, reader: &mut Reader, sender: &RefCell<Sender>) {
     let mut size = FIRST_READ;
     let mut buf = Vec::new();
+    // What came with the end of the handshake.
+    if pass_plaintext(session, reader, sender).await.is_err() {
+        return sender.borrow_mut().cut();
+    }
     loop {
         buf.clear();
         buf.reserve_exact(size);

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use rustls::server::{ServerConfig, ServerConnection};
@@ -51,8 +52,8 @@ pub async fn serve(
             return debug!(target: "smg::tls", %peer, "TLS handshake did not end in time");
         }
     }
-    state.ended_by(EndedBy::AskingWhenIdle);
     let h2 = session.alpn_protocol() == Some(b"h2");
+    state.ended_by(if h2 { EndedBy::Asking } else { EndedBy::AskingWhenIdle });
     let (near, far) = pipe::duplex();
     let (plain_reader, plain_writer) = split_pipe(far);
     let (inner_shard, inner_state) = (shard.clone(), state.clone());
@@ -72,7 +73,11 @@ pub async fn serve(
             })
             .await;
     }));
-    pump::run(session, reader, writer, near, |cx| state.poll_asked(cx)).await;
+    let asked = |cx: &mut Context<'_>| {
+        // HTTP/2 is asked itself, and ends in its own time; by its preface it may begin here too.
+        if state.is_ended_by() == EndedBy::Asking { Poll::Pending } else { state.poll_asked(cx) }
+    };
+    pump::run(session, reader, writer, near, asked).await;
 }
 
 /// Whether bytes that are not TLS look like the head of a plain request.

@@ -149,11 +149,11 @@ const REFUSED: &[(&str, &[&str], &str, &str)] = &[
     ),
     (
         "worker_urls",
-        &["--worker-urls", "http://a:1", "https://b:2"],
-        "https://b:2",
-        "https workers are not available in this version of smg; use http://",
+        &["--worker-urls", "http://a:1", "ftp://b:2"],
+        "ftp://b:2",
+        "URL must start with http:// or https:// (in lower case)",
     ),
-    ("worker_urls", &["--worker-urls", "b:2"], "b:2", "URL must start with http://"),
+    ("worker_urls", &["--worker-urls", "b:2"], "b:2", "URL must start with http:// or https://"),
     (
         "worker_urls",
         &["--worker-urls", "http://a:x"],
