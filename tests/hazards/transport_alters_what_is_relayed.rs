@@ -129,6 +129,20 @@ fn answers_without_a_body_end_with_their_head() {
 }
 
 #[test]
+fn a_client_that_waits_to_be_asked_for_its_body_is_asked() {
+    let worker = Worker::obliging();
+    let gateway = Gateway::before([&worker]).start();
+    let mut client = Http2::connect(&gateway);
+    let mut request = http2::post(PATH);
+    request.headers_mut().insert("expect", "100-continue".parse().unwrap());
+    let mut asked = client.open(request, false);
+    let interim = client.until(std::future::poll_fn(|cx| asked.answer.poll_informational(cx)));
+    assert_eq!(interim.unwrap().unwrap().status(), 100);
+    client.send_all(&mut asked.sending, b"{\"model\":\"m\",\"prompt\":\"a\"}");
+    assert_eq!(client.answer(asked.answer).status, 200);
+}
+
+#[test]
 fn the_gateway_answers_as_it_does_in_http_1() {
     let worker = Worker::obliging();
     let gateway = Gateway::before([&worker]).flags("--api-key k --max-payload-size 1000").start();

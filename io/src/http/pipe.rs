@@ -216,6 +216,16 @@ impl Receiver {
         })
     }
 
+    /// Ready once the sender has ended, be there bytes left to receive or not.
+    pub fn poll_sender_ended(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut channel = self.channel.borrow_mut();
+        if channel.end.is_some() {
+            return Poll::Ready(());
+        }
+        channel.receiving = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
     /// Whether the sender has ended, be there bytes left to receive or not.
     pub fn sender_has_ended(&self) -> bool {
         self.channel.borrow().end.is_some()

@@ -140,6 +140,7 @@ impl Session {
             debug!(target: "smg::http", peer = %self.peer, "too many HTTP/2 streams were given up");
             self.connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
             self.leaving = true;
+            self.watchdog.set(FAREWELL);
         }
         let event = if served < MAX_SERVED {
             self.connection.poll_accept(cx).map(|accepted| match accepted {

@@ -211,8 +211,10 @@ async fn relay(
     let mut buf = first;
     loop {
         let sound = body.take(&mut buf);
-        if !buf.is_empty() || body.done {
-            send(stream, Bytes::from(buf), body.done).await?;
+        if (!buf.is_empty() || body.done)
+            && !send(receiver, stream, Bytes::from(buf), body.done).await?
+        {
+            return Ok(false);
         }
         if body.done || !sound {
             return Ok(body.done);
@@ -236,9 +238,14 @@ async fn relay(
     }
 }
 
-/// Sends `data` as the client allows it. No more is asked of the connection's allowance than there is
-/// to send, since the other streams share it.
-async fn send(stream: &mut SendStream<Bytes>, mut data: Bytes, last: bool) -> Result<(), Gone> {
+/// Sends `data` as the client allows it; false when the relay lost its patience with it. No more is
+/// asked of the connection's allowance than there is to send, since the other streams share it.
+async fn send(
+    receiver: &mut Receiver,
+    stream: &mut SendStream<Bytes>,
+    mut data: Bytes,
+    last: bool,
+) -> Result<bool, Gone> {
     while !data.is_empty() {
         stream.reserve_capacity(data.len());
         let allowed = std::future::poll_fn(|cx| {
@@ -249,21 +256,25 @@ async fn send(stream: &mut SendStream<Bytes>, mut data: Bytes, last: bool) -> Re
                 Poll::Ready(Some(Ok(allowed))) => Poll::Ready(Ok(allowed)),
                 Poll::Ready(Some(Err(_)) | None) => Poll::Ready(Err(Gone)),
                 Poll::Pending if stream.poll_reset(cx).is_ready() => Poll::Ready(Err(Gone)),
-                Poll::Pending => Poll::Pending,
+                // It waits for what it sent to be taken unless it has given up.
+                Poll::Pending => receiver.poll_sender_ended(cx).map(|()| Ok(0)),
             }
         })
         .await?;
+        if allowed == 0 {
+            return Ok(false);
+        }
         let piece = data.split_to(allowed.min(data.len()));
         let ends = last && data.is_empty();
         stream.send_data(piece, ends).map_err(|_| Gone)?;
         if ends {
-            return Ok(());
+            return Ok(true);
         }
     }
     if last {
         stream.send_data(Bytes::new(), true).map_err(|_| Gone)?;
     }
-    Ok(())
+    Ok(true)
 }
 
 /// Where in an answer's body the relay's bytes are.

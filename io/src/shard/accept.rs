@@ -32,7 +32,10 @@ pub async fn run(shard: Rc<Shard>, listener: TcpListener) {
                 if place.number > shard.shared.config.limits.max_connections {
                     shard.cells().connections_refused.inc();
                     drop(place);
-                    drop(monoio::spawn(refuse(stream)));
+                    // A client that waits for a handshake would not understand a word of it.
+                    if shard.shared.tls.clients.is_none() {
+                        drop(monoio::spawn(refuse(stream)));
+                    }
                     continue;
                 }
                 drop(monoio::spawn(serve(shard.clone(), place, stream, peer)));

@@ -34,7 +34,8 @@ impl Certificate {
         let name = format!("smg-hazards-tls-{}-{number}", std::process::id());
         let directory = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&directory).expect("a directory for certificates");
-        let (pem, key_pem, authority_pem, certificate) = issue(names, directory);
+        let authority = format!("authority {number}");
+        let (pem, key_pem, authority_pem, certificate) = issue(&authority, names, directory);
         for (file, text) in [("cert.pem", pem), ("key.pem", key_pem), ("ca.pem", authority_pem)] {
             std::fs::write(certificate.directory.join(file), text).expect("a file for it");
         }
@@ -98,9 +99,15 @@ impl Drop for Certificate {
 }
 
 /// Certificate, key and authority as PEM, and the certificate in `directory`.
-fn issue(names: &[&str], directory: PathBuf) -> (String, String, String, Certificate) {
+fn issue(
+    authority: &str,
+    names: &[&str],
+    directory: PathBuf,
+) -> (String, String, String, Certificate) {
     let authority_key = KeyPair::generate().expect("a key");
+    let name = authority;
     let mut authority = CertificateParams::new(Vec::new()).expect("no names");
+    authority.distinguished_name.push(rcgen::DnType::CommonName, name);
     authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
     let authority_cert = authority.self_signed(&authority_key).expect("an authority");
     let issuer = Issuer::new(authority, authority_key);
