@@ -29,13 +29,13 @@ pub fn split(stream: TcpStream) -> (Reader, Writer) {
     let _ = stream.set_nodelay(true);
     let fd = stream.as_raw_fd();
     let (read, write) = stream.into_split();
-    (Reader { state: State::Idle(read), fd }, Writer::Socket { half: write, fd })
+    (Reader { state: State::Idle(read), fd }, Writer(Sink::Socket { half: write, fd }))
 }
 
 /// The same for one side of a connection in memory.
 pub fn split_pipe(end: pipe::End) -> (Reader, Writer) {
     let state = State::Piped { receiver: end.receiver, buf: None };
-    (Reader { state, fd: NO_SOCKET }, Writer::Pipe(end.sender))
+    (Reader { state, fd: NO_SOCKET }, Writer(Sink::Pipe(end.sender)))
 }
 
 /// In place of the descriptor of a socket.
@@ -159,15 +159,10 @@ pub fn shutdown(fd: RawFd) {
 }
 
 /// The sending half.
-pub enum Writer {
-    /// Of a socket.
-    Socket {
-        /// Its half.
-        half: OwnedWriteHalf<TcpStream>,
-        /// Its descriptor.
-        fd: RawFd,
-    },
-    /// Of a connection in memory.
+pub struct Writer(Sink);
+
+enum Sink {
+    Socket { half: OwnedWriteHalf<TcpStream>, fd: RawFd },
     Pipe(pipe::Sender),
 }
 
@@ -175,9 +170,9 @@ impl Writer {
     /// Sends `buf[start..]` whole and gives the buffer back. The kernel has it then; through a pipe,
     /// whoever is at its other end is done with it.
     pub async fn write_all(&mut self, mut buf: Vec<u8>, mut start: usize) -> ReadlessOutcome {
-        let half = match self {
-            Self::Socket { half, .. } => half,
-            Self::Pipe(sender) => return (send_through(sender, &buf[start..]).await, buf),
+        let half = match &mut self.0 {
+            Sink::Socket { half, .. } => half,
+            Sink::Pipe(sender) => return (send_through(sender, &buf[start..]).await, buf),
         };
         while start < buf.len() {
             std::future::poll_fn(budget::poll_turn).await;
@@ -197,26 +192,26 @@ impl Writer {
     /// Resets the connection at once, so that the peer sees that something is missing. An orderly
     /// close would begin with the end of this direction, which is how a whole body ends too.
     pub fn reset(&mut self) {
-        match self {
-            Self::Socket { fd, .. } => dissolve(*fd),
-            Self::Pipe(sender) => sender.cut(),
+        match &mut self.0 {
+            Sink::Socket { fd, .. } => dissolve(*fd),
+            Sink::Pipe(sender) => sender.cut(),
         }
     }
 
     /// The connection ends now and what was sent is not whole. A socket is left alone: what was sent
     /// shows it by its framing. What is behind a pipe is told, as its own ending would say otherwise.
     pub fn cut(&mut self) {
-        if let Self::Pipe(sender) = self {
+        if let Sink::Pipe(sender) = &mut self.0 {
             sender.cut();
         }
     }
 
     /// Ends this direction; what was written still arrives.
     pub async fn finish(&mut self) {
-        match self {
+        match &mut self.0 {
             // An error means that the connection has ended already.
-            Self::Socket { half, .. } => drop(half.shutdown().await),
-            Self::Pipe(sender) => sender.finish(),
+            Sink::Socket { half, .. } => drop(half.shutdown().await),
+            Sink::Pipe(sender) => sender.finish(),
         }
     }
 
@@ -227,9 +222,9 @@ impl Writer {
         body: Rc<Vec<u8>>,
         range: std::ops::Range<usize>,
     ) -> ReadlessOutcome {
-        let half = match self {
-            Self::Socket { half, .. } => half,
-            Self::Pipe(sender) => {
+        let half = match &mut self.0 {
+            Sink::Socket { half, .. } => half,
+            Sink::Pipe(sender) => {
                 let sent = match send_through(sender, &head).await {
                     Ok(()) => send_through(sender, &body[range]).await,
                     error => error,

@@ -245,6 +245,7 @@ async fn outbound(
             if session.borrow().wants_write() {
                 return Poll::Ready(Ok(true));
             }
+            // INVARIANT: nothing waits in the session, so it takes some of it, and 0 is the end.
             receiver
                 .poll_receive(cx, |plain| session.borrow_mut().writer().write(plain))
                 .map(|taken| taken.map(|taken| taken > 0))

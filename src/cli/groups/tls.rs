@@ -15,16 +15,17 @@ pub struct TlsArgs {
     /// of --health-check-port and --prometheus-port stay plain [default: none, plain HTTP]
     #[arg(long, value_name = "FILE")]
     tls_cert_path: Option<PathBuf>,
-    /// Private key of that certificate, PEM
+    /// Private key of that certificate, PEM [default: none]
     #[arg(long, value_name = "FILE")]
     tls_key_path: Option<PathBuf>,
     /// Authorities that vouch for https workers, PEM, besides those this system trusts
     #[arg(long, value_name = "FILE", num_args = 1..)]
     ca_cert_paths: Vec<PathBuf>,
     /// Certificate chain that https workers get to see if they ask for one, PEM
+    /// [default: none]
     #[arg(long, value_name = "FILE")]
     client_cert_path: Option<PathBuf>,
-    /// Private key of that certificate, PEM
+    /// Private key of that certificate, PEM [default: none]
     #[arg(long, value_name = "FILE")]
     client_key_path: Option<PathBuf>,
 }

@@ -291,6 +291,25 @@ fn power_of_two_needs_two_workers_unless_they_come_and_go() {
 }
 
 #[test]
+fn a_certificate_and_its_key_come_together() {
+    for side in ["tls", "client"] {
+        let (cert, key) = (format!("--{side}-cert-path"), format!("--{side}-key-path"));
+        for (given, missing) in [(&cert, &key), (&key, &cert)] {
+            assert_eq!(
+                complaint(&[given, "x.pem"]),
+                format!(
+                    "Incompatible configuration: {given} is given without {missing}; give both, or \
+                     neither"
+                )
+            );
+        }
+        let config = config(&[&cert, "x.pem", &key, "y.pem"]);
+        let identity = if side == "tls" { config.tls } else { config.worker_tls.identity };
+        assert_eq!(identity.expect("a pair").key_path, std::path::Path::new("y.pem"));
+    }
+}
+
+#[test]
 fn a_value_cannot_break_the_line() {
     let line = complaint(&["--host", "a\nConfiguration error: b\u{7}"]);
     assert!(!line.contains(char::is_control), "{line:?}");
