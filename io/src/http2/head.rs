@@ -4,7 +4,7 @@
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{Response, StatusCode};
-use smg_core::http1::{Header, ResponseHead, is_field_value, is_token};
+use smg_core::http1::{Header, ResponseHead, is_field_value, is_token, parse_decimal};
 
 /// A request that must not be passed on: which rule it breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,8 +13,8 @@ pub struct Malformed(pub &'static str);
 /// How a request's body follows its head in HTTP/1.1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Upload {
-    /// As it is, as long as `content-length` says or not at all.
-    Plain,
+    /// As it is, so many bytes.
+    Plain(u64),
     /// In chunks.
     Chunked,
 }
@@ -48,12 +48,17 @@ pub fn request(parts: &Parts, ended: bool) -> Result<(Vec<u8>, Upload), Malforme
         push(&mut out, b"host", authority)?;
     }
     fields(&mut out, &parts.headers, authority)?;
-    let chunked = !ended && !parts.headers.contains_key(header::CONTENT_LENGTH);
-    if chunked {
-        out.extend_from_slice(b"transfer-encoding: chunked\r\n");
-    }
+    let upload = match parts.headers.get(header::CONTENT_LENGTH) {
+        // What is no length is refused where requests are understood.
+        Some(length) => Upload::Plain(parse_decimal(length.as_bytes()).unwrap_or(0)),
+        None if ended => Upload::Plain(0),
+        None => {
+            out.extend_from_slice(b"transfer-encoding: chunked\r\n");
+            Upload::Chunked
+        }
+    };
     out.extend_from_slice(b"\r\n");
-    Ok((out, if chunked { Upload::Chunked } else { Upload::Plain }))
+    Ok((out, upload))
 }
 
 fn fields(

@@ -95,7 +95,7 @@ async fn send_request(
     mut sender: Sender,
     request_head: Vec<u8>,
     mut body: RecvStream,
-    upload: Upload,
+    mut upload: Upload,
 ) -> Result<(Sender, RecvStream), Gone> {
     if sender.send_all(&request_head).await.is_err() {
         return Ok((sender, body));
@@ -103,8 +103,12 @@ async fn send_request(
     drop(request_head);
     while let Some(data) = std::future::poll_fn(|cx| body.poll_data(cx)).await {
         let data = data.map_err(|_| Gone)?;
-        let sent = match upload {
-            Upload::Plain => sender.send_all(&data).await,
+        let sent = match &mut upload {
+            Upload::Plain(left) => {
+                // The h2 crate has seen to it. Beyond the body the next request would begin.
+                *left = left.checked_sub(data.len() as u64).ok_or(Gone)?;
+                sender.send_all(&data).await
+            }
             Upload::Chunked => send_chunk(&mut sender, &data).await,
         };
         if sent.is_err() {
