@@ -1,5 +1,8 @@
 //! Workers that are reached over TLS: what they show may be wrong, and the rest is as without.
 
+use std::io::Write;
+use std::net::TcpListener;
+
 use crate::harness::{
     Certificate, Client, Exchange, Gateway, Launch, Refusal, Worker, chat, eventually, post,
 };
@@ -90,9 +93,10 @@ fn an_idle_connection_that_its_worker_closed_is_not_used() {
 fn a_certificate_that_cannot_be_trusted_keeps_its_worker_out_and_is_named() {
     let (certificate, stranger) = (Certificate::new(), Certificate::new());
     let elsewhere = Certificate::naming(&["elsewhere.test"]);
-    for (shown, trusted, reason) in
-        [(&stranger, &certificate, "UnknownIssuer"), (&elsewhere, &elsewhere, "not valid for name")]
-    {
+    for (shown, trusted, reason) in [
+        (&stranger, &certificate, "UnknownIssuer; name the authority"),
+        (&elsewhere, &elsewhere, "not valid for name"),
+    ] {
         let worker = Worker::secure(shown.server_config(None), Exchange::until_abandoned);
         let flags = format!("--ca-cert-paths {}", trusted.authority_path());
         let gateway = Gateway::before([]).flags(&flags).and_unready(&worker.url()).start();
@@ -100,6 +104,20 @@ fn a_certificate_that_cannot_be_trusted_keeps_its_worker_out_and_is_named() {
         assert_eq!(gateway.readiness(), Some(503));
         assert_eq!(worker.dispatched(), 0);
     }
+}
+
+#[test]
+fn a_worker_that_does_not_speak_tls_is_named() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("https://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            // The gateway may have hung up.
+            let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
+        }
+    });
+    let gateway = Gateway::before([]).and_unready(&url).start();
+    eventually("the reason is logged", || gateway.log().contains("its URL begins with http://"));
 }
 
 #[test]
@@ -114,7 +132,9 @@ fn a_worker_that_asks_for_a_certificate_gets_it() {
 
     let flags = format!("--ca-cert-paths {}", certificate.authority_path());
     let without = Gateway::before([]).flags(&flags).and_unready(&worker.url()).start();
-    eventually("the reason is logged", || without.log().contains("CertificateRequired"));
+    eventually("the reason is logged", || {
+        without.log().contains("CertificateRequired; give one with")
+    });
 }
 
 #[test]

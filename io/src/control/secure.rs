@@ -5,6 +5,7 @@ use std::io::{self, Read, Write};
 use rustls::Connection as Session;
 
 use super::seam::Stream;
+use crate::tls::refused;
 
 /// Bytes of an encrypted read.
 const READ_BUFFER: usize = 17 << 10;
@@ -48,7 +49,7 @@ impl<S: Stream> Secure<S> {
         if let Err(error) = self.session.process_new_packets() {
             // The worker learns the cause if it still listens.
             let _ = self.flush().await;
-            return Err(io::Error::new(io::ErrorKind::InvalidData, error));
+            return Err(refused(error));
         }
         if taken == 0 && self.session.is_handshaking() {
             return Err(io::ErrorKind::UnexpectedEof.into());

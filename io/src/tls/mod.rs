@@ -11,7 +11,7 @@ mod workers;
 pub use files::{Identity, TlsError};
 pub use identity::TlsServer;
 pub use server::serve;
-pub use workers::{WorkerTls, WorkerTlsConfig, secure};
+pub use workers::{WorkerTls, WorkerTlsConfig, refused, secure};
 
 use crate::config::Config;
 

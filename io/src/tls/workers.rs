@@ -9,7 +9,9 @@ use std::task::Poll;
 use rustls::client::{ClientConfig, ClientConnection};
 use rustls::crypto::ring;
 use rustls::pki_types::ServerName;
-use rustls::{Connection as Session, RootCertStore};
+use rustls::{
+    AlertDescription, CertificateError, Connection as Session, Error, InvalidMessage, RootCertStore,
+};
 use tracing::warn;
 
 use super::files::{self, Identity, Named, TlsError};
@@ -112,6 +114,23 @@ fn client_config(settings: &WorkerTlsConfig) -> Result<Arc<ClientConfig>, TlsErr
 
 const CA_FLAG: &str = "--ca-cert-paths";
 
+/// A session that came to nothing, and what an operator can do about it.
+pub fn refused(error: Error) -> io::Error {
+    let remedy = match &error {
+        Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
+            "; name the authority that issued it with --ca-cert-paths"
+        }
+        Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
+            "; if this worker does not speak TLS, its URL begins with http://"
+        }
+        Error::AlertReceived(AlertDescription::CertificateRequired) => {
+            "; give one with --client-cert-path and --client-key-path"
+        }
+        _ => "",
+    };
+    io::Error::new(io::ErrorKind::InvalidData, format!("{error}{remedy}"))
+}
+
 /// Completes the handshake over a connection to a worker and puts TLS under what is returned.
 ///
 /// # Errors
@@ -127,7 +146,7 @@ pub async fn secure(
         Err(HandshakeError::Tls { error, .. }) => {
             // The worker learns the cause if it still listens.
             let _ = pump::flush(&mut session, &mut writer).await;
-            return Err(io::Error::new(io::ErrorKind::InvalidData, error));
+            return Err(refused(error));
         }
     }
     let (near, far) = pipe::duplex();
