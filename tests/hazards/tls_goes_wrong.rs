@@ -2,9 +2,12 @@
 
 use std::io::Write;
 use std::net::TcpStream;
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use crate::harness::{
-    Certificate, Client, Exchange, Gate, Gateway, Http2, Refusal, Worker, chat, eventually,
+    Certificate, Client, Exchange, Gate, Gateway, Http2, PATIENCE, Refusal, Worker, chat,
+    eventually,
 };
 
 #[test]
@@ -113,6 +116,53 @@ fn the_worker_is_let_go_when_the_client_leaves() {
         }
         gateway.is_at_rest();
     }
+}
+
+#[test]
+fn a_client_that_had_sent_much_ahead_is_noticed_too() {
+    let certificate = Certificate::new();
+    let worker = Worker::start(Exchange::until_abandoned);
+    let gateway = Gateway::before([&worker]).tls(&certificate).start();
+    // More than is read ahead of a request that is under way, and more than the pipe holds besides.
+    for (number, ahead) in [70_000, 300_000].into_iter().enumerate() {
+        let mut client = Client::connect_tls(&gateway, &certificate);
+        client.send(&chat("hello"));
+        eventually("the request is at the worker", || worker.dispatched() == number + 1);
+        client.send(&vec![b'x'; ahead]);
+        client.leave();
+        eventually("the worker is let go", || worker.abandoned() == number + 1);
+    }
+    gateway.is_at_rest();
+}
+
+#[test]
+fn a_slow_reader_slows_its_worker() {
+    /// More than the kernel buffers of both connections hold.
+    const ANSWER: usize = 96 << 20;
+    /// What the gateway itself may hold, and what else may come and go in its process meanwhile.
+    const GROWTH: usize = 8 << 20;
+    let (stalled, stalls) = channel();
+    let worker = Worker::start(move |exchange| {
+        let _ = exchange.body();
+        let answer = vec![b'x'; ANSWER];
+        exchange.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {ANSWER}\r\n\r\n").as_bytes());
+        let sent = exchange.send_until_stalled(&answer, Duration::from_secs(1));
+        let _ = stalled.send(sent);
+        exchange.send(&answer[sent..]);
+    });
+    let certificate = Certificate::new();
+    let gateway = Gateway::before([&worker]).tls(&certificate).start();
+    let resident = gateway.resident_bytes();
+    let mut client = Client::connect_tls(&gateway, &certificate);
+    client.send(&chat("everything"));
+    let sent = stalls.recv_timeout(PATIENCE).expect("the worker comes to a stop");
+    assert!(sent < ANSWER, "the worker was never slowed");
+    let growth = gateway.resident_bytes().saturating_sub(resident);
+    assert!(growth < GROWTH, "{growth} bytes more in the gateway after {sent} bytes");
+    let response = client.response();
+    assert!(response.complete && response.body.len() == ANSWER);
+    client.leave();
+    gateway.is_at_rest();
 }
 
 #[test]

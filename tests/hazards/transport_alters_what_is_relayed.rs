@@ -71,6 +71,44 @@ fn bodies_pass_unaltered() {
 }
 
 #[test]
+fn streams_of_one_connection_are_not_mixed_up() {
+    let worker = echo();
+    let certificate = Certificate::new();
+    let gateway = Gateway::before([&worker]).flags("--shards 2").tls(&certificate).start();
+    let mut client = Http2::connect_tls(&gateway, &certificate);
+    let body = |n: usize| {
+        let kind = ["plain", "chunks"][n % 2];
+        format!("{{\"model\":\"m\",\"prompt\":\"{kind} {}\"}}", n.to_string().repeat(n * 17))
+    };
+    let asked: Vec<_> = (0..100)
+        .map(|n| {
+            let mut asked = client.open(http2::post(PATH), false);
+            client.send_all(&mut asked.sending, body(n).as_bytes());
+            asked.answer
+        })
+        .collect();
+    for (n, answer) in asked.into_iter().enumerate().rev() {
+        assert!(client.answer(answer).whole() == body(n).as_bytes(), "{n}");
+    }
+    drop(client);
+    gateway.is_at_rest();
+}
+
+#[test]
+fn an_answer_passes_through_a_window_of_a_few_bytes() {
+    let worker = echo();
+    let gateway = Gateway::before([&worker]).start();
+    let mut builder = h2::client::Builder::new();
+    builder.initial_window_size(7);
+    let mut client = Http2::connect_with(&gateway, builder);
+    for kind in ["plain", "chunks"] {
+        let body = format!("{{\"model\":\"m\",\"prompt\":\"{kind} {}\"}}", "w".repeat(3000));
+        let answer = client.post(PATH, body.as_bytes());
+        assert!(answer.whole() == body.as_bytes(), "{kind}");
+    }
+}
+
+#[test]
 fn an_event_arrives_before_the_next_is_made() {
     let certificate = Certificate::new();
     for tls in [false, true] {

@@ -76,7 +76,10 @@ impl Http2 {
         });
         let stream = stream.expect("a TLS connection");
         assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
-        Self::begin(runtime, stream, h2::client::Builder::new())
+        let mut builder = h2::client::Builder::new();
+        // Answers that are not read yet must not hold up the others.
+        builder.initial_connection_window_size(16 << 20);
+        Self::begin(runtime, stream, builder)
     }
 
     #[track_caller]
