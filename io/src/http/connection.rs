@@ -1,7 +1,6 @@
 //! The life of one client connection: requests one after the other, each answered before the next is
 //! looked at.
 
-use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -35,7 +34,6 @@ pub struct Connection {
     pub(super) client: ClientSide,
     pub(super) writer: Writer,
     pub(super) client_addr: Box<[u8]>,
-    peer: IpAddr,
     state: Rc<ConnectionState>,
     headers: Vec<Header>,
 }
@@ -50,11 +48,11 @@ pub(crate) enum Next {
 }
 
 impl Connection {
-    /// Takes over the transport of a client whose address is `peer`.
+    /// Takes over the transport of a client; `client_addr` is its IP address as text.
     pub fn new(
         shard: Rc<Shard>,
         (reader, writer): (Reader, Writer),
-        peer: IpAddr,
+        client_addr: Box<[u8]>,
         state: Rc<ConnectionState>,
     ) -> Self {
         let first_head = Duration::from_secs(shard.shared.config.limits.header_read_timeout_secs);
@@ -62,8 +60,7 @@ impl Connection {
             shard,
             client: ClientSide::new(reader, first_head),
             writer,
-            peer,
-            client_addr: peer.to_string().into_bytes().into(),
+            client_addr,
             state,
             headers: Vec::new(),
         }
@@ -84,7 +81,7 @@ impl Connection {
             if matches!(read, Err(Stop::Http2)) {
                 let (reader, received) = self.client.into_parts();
                 let transport = (reader, self.writer);
-                let start = http2::Start::new(transport, received, self.peer, self.state);
+                let start = http2::Start::new(transport, received, self.client_addr, self.state);
                 return Some(Box::new(start));
             }
             self.state.begin_request();

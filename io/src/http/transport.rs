@@ -34,7 +34,7 @@ pub fn split(stream: TcpStream) -> (Reader, Writer) {
 
 /// The same for one side of a connection in memory.
 pub fn split_pipe(end: pipe::End) -> (Reader, Writer) {
-    let state = State::Piped { receiver: end.receiver, buf: None };
+    let state = State::Piped(Box::new(Piped { receiver: end.receiver, buf: None }));
     (Reader { state, fd: NO_SOCKET }, Writer(Sink::Pipe(end.sender)))
 }
 
@@ -50,13 +50,16 @@ pub struct Reader {
 enum State {
     Idle(ReadHalf),
     Reading(PendingRead),
-    /// Armed while there is a buffer.
-    Piped {
-        receiver: pipe::Receiver,
-        buf: Option<Vec<u8>>,
-    },
+    /// On the heap, so that connections over sockets stay small.
+    Piped(Box<Piped>),
     /// Only while a state is replaced.
     Moved,
+}
+
+struct Piped {
+    receiver: pipe::Receiver,
+    /// There is one while a read is armed.
+    buf: Option<Vec<u8>>,
 }
 
 impl Reader {
@@ -72,8 +75,9 @@ impl Reader {
                 });
                 self.state = State::Reading(read);
             }
-            State::Piped { receiver, buf: None } => {
-                self.state = State::Piped { receiver, buf: Some(buf) };
+            State::Piped(mut piped) => {
+                piped.buf.get_or_insert(buf);
+                self.state = State::Piped(piped);
             }
             other => self.state = other,
         }
@@ -81,7 +85,11 @@ impl Reader {
 
     /// Whether a read is under way.
     pub fn armed(&self) -> bool {
-        matches!(self.state, State::Reading(_) | State::Piped { buf: Some(_), .. })
+        match &self.state {
+            State::Reading(_) => true,
+            State::Piped(piped) => piped.buf.is_some(),
+            State::Idle(_) | State::Moved => false,
+        }
     }
 
     /// The outcome of the armed read: bytes appended (0 at the end of the stream) and the buffer.
@@ -106,8 +114,9 @@ impl Reader {
                     Poll::Ready((outcome, buf))
                 }
             },
-            State::Piped { receiver, buf: armed @ Some(_) } => {
-                let mut buf = armed.take().unwrap_or_default();
+            State::Piped(piped) => {
+                let Piped { receiver, buf: armed } = &mut **piped;
+                let Some(mut buf) = armed.take() else { return Poll::Pending };
                 match receiver.poll_read(cx, &mut buf) {
                     Poll::Ready(outcome) => Poll::Ready((outcome, buf)),
                     Poll::Pending => {
@@ -116,7 +125,7 @@ impl Reader {
                     }
                 }
             }
-            State::Idle(_) | State::Piped { buf: None, .. } | State::Moved => Poll::Pending,
+            State::Idle(_) | State::Moved => Poll::Pending,
         }
     }
 
@@ -128,7 +137,7 @@ impl Reader {
     /// Whether the peer has closed its side or broken the connection, without reading.
     pub fn peer_has_left(&self) -> bool {
         match &self.state {
-            State::Piped { receiver, .. } => receiver.sender_has_ended(),
+            State::Piped(piped) => piped.receiver.sender_has_ended(),
             _ => descriptors::ready_for(self.fd, libc::POLLRDHUP) != 0,
         }
     }

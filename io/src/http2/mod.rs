@@ -9,7 +9,6 @@ mod session;
 mod stream;
 mod transport;
 
-use std::net::IpAddr;
 use std::rc::Rc;
 
 use crate::http::transport::{Reader, Writer};
@@ -47,19 +46,20 @@ impl Preface {
 pub struct Start {
     transport: (Reader, Writer),
     received: Vec<u8>,
-    peer: IpAddr,
+    client_addr: Box<[u8]>,
     state: Rc<ConnectionState>,
 }
 
 impl Start {
     /// `received` are bytes that were read before it was known, the preface among them.
+    /// `client_addr` is the client's IP address as text.
     pub fn new(
         transport: (Reader, Writer),
         received: Vec<u8>,
-        peer: IpAddr,
+        client_addr: Box<[u8]>,
         state: Rc<ConnectionState>,
     ) -> Self {
-        Self { transport, received, peer, state }
+        Self { transport, received, client_addr, state }
     }
 }
 

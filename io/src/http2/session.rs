@@ -1,7 +1,6 @@
 //! A connection that speaks HTTP/2: its streams, its idle time, its end.
 
 use std::cell::{Cell, RefCell};
-use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
@@ -47,7 +46,7 @@ const FOR_EVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Serves one connection until either side ends it.
 pub async fn serve(shard: Rc<Shard>, start: Start) {
-    let Start { transport, received, peer, state } = start;
+    let Start { transport, received, client_addr, state } = start;
     state.idle.set(true);
     state.ended_by(EndedBy::Asking);
     let limit = Duration::from_secs(shard.shared.config.limits.header_read_timeout_secs);
@@ -55,9 +54,9 @@ pub async fn serve(shard: Rc<Shard>, start: Start) {
     let connection = match monoio::time::timeout(limit, handshake).await {
         Ok(Ok(connection)) => connection,
         Ok(Err(error)) => {
-            return debug!(target: "smg::http", %peer, %error, "no HTTP/2 connection");
+            return debug!(target: "smg::http", %error, "no HTTP/2 connection");
         }
-        Err(_) => return debug!(target: "smg::http", %peer, "no HTTP/2 connection in time"),
+        Err(_) => return debug!(target: "smg::http", "no HTTP/2 connection in time"),
     };
     let session = Session {
         served: Rc::new(Served::default()),
@@ -66,7 +65,7 @@ pub async fn serve(shard: Rc<Shard>, start: Start) {
         leaving: false,
         counted: None,
         shard,
-        peer,
+        client_addr,
         state,
         connection,
     };
@@ -87,7 +86,7 @@ fn builder() -> Builder {
 struct Session {
     shard: Rc<Shard>,
     connection: Connection<Transport, Bytes>,
-    peer: IpAddr,
+    client_addr: Box<[u8]>,
     state: Rc<ConnectionState>,
     served: Rc<Served>,
     watchdog: Watchdog,
@@ -137,7 +136,7 @@ impl Session {
             });
         }
         if self.served.too_many_given_up() && !self.leaving {
-            debug!(target: "smg::http", peer = %self.peer, "too many HTTP/2 streams were given up");
+            debug!(target: "smg::http", "too many HTTP/2 streams were given up");
             self.connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
             self.leaving = true;
             self.watchdog.set(FAREWELL);
@@ -159,12 +158,12 @@ impl Session {
     fn open(&mut self, request: Request<RecvStream>, respond: SendResponse<Bytes>) {
         self.counted.get_or_insert_with(|| Counted::new(&self.shard));
         let place = Served::place(&self.served);
-        let (shard, peer) = (self.shard.clone(), self.peer);
+        let (shard, client_addr) = (self.shard.clone(), self.client_addr.clone());
         drop(monoio::spawn(async move {
             let inner = shard.clone();
             shard
                 .contain(async move {
-                    let ended = stream::serve(inner, request, respond, peer).await;
+                    let ended = stream::serve(inner, request, respond, client_addr).await;
                     if ended == stream::Ended::Abandoned {
                         place.0.given_up();
                     }

@@ -1,7 +1,6 @@
 //! One stream: its request into a connection in memory, the answer out of it.
 
 use std::future::Future;
-use std::net::IpAddr;
 use std::rc::Rc;
 use std::task::Poll;
 
@@ -37,13 +36,13 @@ pub async fn serve(
     shard: Rc<Shard>,
     request: Request<RecvStream>,
     mut respond: SendResponse<Bytes>,
-    peer: IpAddr,
+    client_addr: Box<[u8]>,
 ) -> Ended {
     let (parts, body) = request.into_parts();
     let (request_head, upload) = match head::request(&parts, body.is_end_stream()) {
         Ok(written) => written,
         Err(malformed) => {
-            debug!(target: "smg::http", %peer, rule = malformed.0, "malformed HTTP/2 request");
+            debug!(target: "smg::http", rule = malformed.0, "malformed HTTP/2 request");
             respond.send_reset(Reason::PROTOCOL_ERROR);
             return Ended::Abandoned;
         }
@@ -51,7 +50,7 @@ pub async fn serve(
     let to_head = parts.method == http::Method::HEAD;
     drop(parts);
     let (near, far) = pipe::duplex();
-    drop(monoio::spawn(converse(shard, far, peer)));
+    drop(monoio::spawn(converse(shard, far, client_addr)));
     let mut sending = std::pin::pin!(send_request(near.sender, request_head, body, upload));
     let mut answering = std::pin::pin!(answer(near.receiver, respond, to_head));
     // Kept until the answer is through: its end would be the client's leaving.
@@ -74,9 +73,9 @@ pub async fn serve(
 }
 
 /// What serves every request, on the other side of the pipe.
-async fn converse(shard: Rc<Shard>, far: pipe::End, peer: IpAddr) {
+async fn converse(shard: Rc<Shard>, far: pipe::End, client_addr: Box<[u8]>) {
     let (place, state) = shard.connections.borrow_mut().insert_stream();
-    let connection = Connection::new(shard.clone(), split_pipe(far), peer, state);
+    let connection = Connection::new(shard.clone(), split_pipe(far), client_addr, state);
     shard
         .contain(async {
             // Another protocol cannot begin in a stream: its first bytes are a head of ours.

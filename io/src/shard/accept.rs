@@ -15,6 +15,7 @@ use crate::http::answer::{self, ErrorAnswer, ErrorCode, Framing};
 use crate::http::connection::Connection;
 use crate::http::transport;
 use crate::http2;
+use crate::runtime::guard;
 use crate::tls::{self, TlsServer};
 
 /// After an accept that failed for want of descriptors or memory.
@@ -102,18 +103,17 @@ async fn serve(shard: Rc<Shard>, _counted: Place, stream: TcpStream, peer: Socke
     shard.cells().connections.add(1);
     let peer = peer.ip().to_canonical();
     let transport = transport::split(stream);
+    // Everything but plain HTTP/1.1 is on the heap, and that is in no more layers than it needs: each
+    // adds its size to every connection's.
     match shard.shared.tls.clients.as_ref().map(TlsServer::current) {
         None => {
-            let connection = Connection::new(shard.clone(), transport, peer, state);
-            shard
-                .contain(async {
-                    if let Some(start) = connection.run().await {
-                        Box::pin(http2::serve(shard.clone(), *start)).await;
-                    }
-                })
-                .await;
+            let client_addr = peer.to_string().into_bytes().into();
+            let connection = Connection::new(shard.clone(), transport, client_addr, state);
+            let outcome = guard::catch_panic(connection.run()).await;
+            if let Some(Some(start)) = shard.survivor(outcome) {
+                shard.contain(Box::pin(http2::serve(shard.clone(), *start))).await;
+            }
         }
-        // On the heap, so that plain connections stay small.
         Some(config) => {
             let served = Box::pin(tls::serve(shard.clone(), config, transport, peer, state));
             shard.contain(served).await;

@@ -117,11 +117,19 @@ impl Shard {
 
     /// Runs a task of a client connection; a panic in it ends that connection alone, and is counted.
     pub async fn contain(&self, task: impl Future<Output = ()>) {
-        if let Err(message) = guard::catch_panic(task).await {
-            self.cells().panics.inc();
-            error!(target: "smg::http", %message,
-                "a connection task panicked; its connection is closed");
-        }
+        let outcome = guard::catch_panic(task).await;
+        self.survivor(outcome);
+    }
+
+    /// What came out of a contained task of a client connection, unless it panicked.
+    fn survivor<T>(&self, outcome: Result<T, String>) -> Option<T> {
+        outcome
+            .inspect_err(|message| {
+                self.cells().panics.inc();
+                error!(target: "smg::http", %message,
+                    "a connection task panicked; its connection is closed");
+            })
+            .ok()
     }
 
     /// Whether connections are to end after the answer under way.

@@ -57,16 +57,18 @@ pub async fn serve(
     let (near, far) = pipe::duplex();
     let (plain_reader, plain_writer) = split_pipe(far);
     let (inner_shard, inner_state) = (shard.clone(), state.clone());
+    let client_addr = peer.to_string().into_bytes().into();
     drop(monoio::spawn(async move {
         let shard = inner_shard.clone();
         shard
             .contain(async move {
                 let transport = (plain_reader, plain_writer);
                 if h2 {
-                    let start = http2::Start::new(transport, Vec::new(), peer, inner_state);
+                    let start = http2::Start::new(transport, Vec::new(), client_addr, inner_state);
                     return http2::serve(inner_shard, start).await;
                 }
-                let connection = Connection::new(inner_shard.clone(), transport, peer, inner_state);
+                let connection =
+                    Connection::new(inner_shard.clone(), transport, client_addr, inner_state);
                 if let Some(start) = connection.run().await {
                     http2::serve(inner_shard, *start).await;
                 }
