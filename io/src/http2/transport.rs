@@ -4,7 +4,9 @@ use std::future::Future;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
+use monoio::time::{Sleep, sleep};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::http::transport::{Reader, Writer};
@@ -15,6 +17,8 @@ const FIRST_READ: usize = 4 * 1024;
 const LARGEST_READ: usize = 32 * 1024;
 /// Frames gathered for one write, in bytes.
 const GATHERED: usize = 64 * 1024;
+/// For the peer to end its side once this one has.
+const LINGER: Duration = Duration::from_secs(1);
 /// Buffers up to this size are kept between writes.
 const KEPT_BUFFER: usize = 4 * 1024;
 
@@ -35,7 +39,11 @@ pub struct Transport {
 enum State {
     Idle(Writer),
     Writing(Writing),
-    /// Broken, or only while a state is replaced.
+    /// Ending its direction.
+    Finishing(Pin<Box<dyn Future<Output = ()>>>),
+    /// Waiting for the peer to end its own, until then.
+    Lingering(Pin<Box<Sleep>>),
+    /// Broken or over, or only while a state is replaced.
     Ended,
 }
 
@@ -56,7 +64,9 @@ impl Transport {
     fn poll_written(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.state {
             State::Idle(_) => Poll::Ready(Ok(())),
-            State::Ended => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
+            State::Finishing(_) | State::Lingering(_) | State::Ended => {
+                Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()))
+            }
             State::Writing(writing) => {
                 let (outcome, mut buf, writer) = ready!(writing.as_mut().poll(cx));
                 self.state = match outcome {
@@ -68,6 +78,18 @@ impl Transport {
                     self.gathered = buf;
                 }
                 Poll::Ready(outcome)
+            }
+        }
+    }
+
+    /// Reads and drops until the peer ends its side.
+    fn poll_discard(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            if !self.reader.armed() {
+                self.reader.arm(Vec::with_capacity(FIRST_READ));
+            }
+            if !matches!(ready!(self.reader.poll(cx)).0, Ok(1..)) {
+                return Poll::Ready(());
             }
         }
     }
@@ -165,19 +187,32 @@ impl AsyncWrite for Transport {
         self.poll_send(cx)
     }
 
+    /// Ready once the peer has ended its side too, or has had time to. To close before it has would
+    /// reset the connection, and what it has not read yet would be lost with it.
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if matches!(self.state, State::Ended) {
-            return Poll::Ready(Ok(()));
+        loop {
+            match &mut self.state {
+                State::Idle(_) | State::Writing(_) => {
+                    ready!(self.poll_send(cx))?;
+                    let idle = std::mem::replace(&mut self.state, State::Ended);
+                    if let State::Idle(mut writer) = idle {
+                        self.state = State::Finishing(Box::pin(async move {
+                            writer.finish().await;
+                        }));
+                    }
+                }
+                State::Finishing(finishing) => {
+                    ready!(finishing.as_mut().poll(cx));
+                    self.state = State::Lingering(Box::pin(sleep(LINGER)));
+                }
+                State::Lingering(until) => {
+                    if until.as_mut().poll(cx).is_pending() {
+                        ready!(self.poll_discard(cx));
+                    }
+                    self.state = State::Ended;
+                }
+                State::Ended => return Poll::Ready(Ok(())),
+            }
         }
-        ready!(self.poll_send(cx))?;
-        let State::Idle(mut writer) = std::mem::replace(&mut self.state, State::Ended) else {
-            return Poll::Ready(Ok(()));
-        };
-        // A failed write is what the state is after; the connection is not used again.
-        self.state = State::Writing(Box::pin(async move {
-            writer.finish().await;
-            (Err(io::ErrorKind::NotConnected.into()), Vec::new(), writer)
-        }));
-        ready!(self.poll_written(cx)).or(Ok(())).into()
     }
 }
