@@ -19,6 +19,8 @@ const LARGEST_READ: usize = 32 * 1024;
 const GATHERED: usize = 64 * 1024;
 /// For the peer to end its side once this one has.
 const LINGER: Duration = Duration::from_secs(1);
+/// ... and what it may still send meanwhile, in bytes: all that was allowed to be on its way.
+const LINGER_BYTES: usize = 16 << 20;
 /// Buffers up to this size are kept between writes.
 const KEPT_BUFFER: usize = 4 * 1024;
 
@@ -34,6 +36,8 @@ pub struct Transport {
     read_size: usize,
     state: State,
     gathered: Vec<u8>,
+    /// Bytes read and dropped since this side has ended.
+    discarded: usize,
 }
 
 enum State {
@@ -57,6 +61,7 @@ impl Transport {
             read_size: FIRST_READ,
             state: State::Idle(writer),
             gathered: Vec::new(),
+            discarded: 0,
         }
     }
 
@@ -82,16 +87,18 @@ impl Transport {
         }
     }
 
-    /// Reads and drops until the peer ends its side.
+    /// Reads and drops until the peer ends its side, or has sent more than is worth it.
     fn poll_discard(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        loop {
+        while self.discarded < LINGER_BYTES {
             if !self.reader.armed() {
-                self.reader.arm(Vec::with_capacity(FIRST_READ));
+                self.reader.arm(Vec::with_capacity(LARGEST_READ));
             }
-            if !matches!(ready!(self.reader.poll(cx)).0, Ok(1..)) {
-                return Poll::Ready(());
+            match ready!(self.reader.poll(cx)).0 {
+                Ok(received @ 1..) => self.discarded += received,
+                Ok(0) | Err(_) => break,
             }
         }
+        Poll::Ready(())
     }
 
     /// Writes what was gathered, once nothing else is being written.
