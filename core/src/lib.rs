@@ -10,6 +10,7 @@ pub mod http1;
 pub mod index;
 pub mod policy;
 pub mod prompt;
+pub mod rate;
 pub mod retry;
 pub mod rng;
 pub mod usage;

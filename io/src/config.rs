@@ -8,6 +8,8 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 
+pub use api_keys::{ApiKeys, KeyFile, KeyFileError};
+pub use origins::{AllowedOrigins, origin};
 pub use smg_core::policy::PolicyKind;
 /// [`PolicyKind`] for callers that say `PolicyName`.
 pub use smg_core::policy::PolicyKind as PolicyName;
@@ -15,6 +17,8 @@ pub use worker_url::{WorkerUrl, WorkerUrlError};
 
 use crate::tls::{Identity, WorkerTlsConfig};
 
+mod api_keys;
+mod origins;
 mod worker_url;
 
 /// The whole configuration of one gateway process.
@@ -46,8 +50,12 @@ pub struct Config {
     pub request_id_headers: Vec<String>,
     /// Key of the inference routes, and of the admin routes if they have none of their own.
     pub api_key: Option<Secret>,
+    /// More of them, in a file that is read again on SIGHUP.
+    pub api_key_file: Option<KeyFile>,
     /// Key of the admin routes.
     pub admin_api_key: Option<Secret>,
+    /// Origins whose web pages may use the gateway; `None` says nothing to browsers.
+    pub cors_allowed_origins: Option<AllowedOrigins>,
     /// Prefix indexes, spill gate and KV pressure.
     pub cache: CacheConfig,
     /// Scorer constants of `least_load`.
@@ -100,7 +108,9 @@ impl Default for Config {
                 .map(String::from)
                 .to_vec(),
             api_key: None,
+            api_key_file: None,
             admin_api_key: None,
+            cors_allowed_origins: None,
             cache: CacheConfig::default(),
             least_load: LeastLoadConfig::default(),
             prefix_hash: PrefixHashConfig::default(),
@@ -129,6 +139,12 @@ impl Secret {
     /// Wraps `value`; never empty in a [`Config`].
     pub fn new(value: String) -> Self {
         Self(value)
+    }
+
+    /// The key, if it can stand in a header: visible ASCII characters without spaces, at least one.
+    pub fn checked(value: &str) -> Option<Self> {
+        let fits = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_graphic());
+        fits.then(|| Self(value.to_owned()))
     }
 
     /// The key itself. Compare it in constant time.
@@ -411,11 +427,13 @@ impl Default for BreakerConfig {
     }
 }
 
-/// Concurrency limit over all shards, and its queue.
+/// Limits of concurrency and rate over all shards, and their queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AdmissionConfig {
     /// Inference requests at a time; `None` is no limit and no queue. At least 1.
     pub max_concurrent_requests: Option<usize>,
+    /// Inference requests let in per second on average; `None` is no limit. At least 1.
+    pub requests_per_sec: Option<u32>,
     /// Requests that may wait for a permit; 0 answers 429 at once.
     pub queue_size: usize,
     /// Longest wait in the queue; at least 1.
@@ -424,7 +442,12 @@ pub struct AdmissionConfig {
 
 impl Default for AdmissionConfig {
     fn default() -> Self {
-        Self { max_concurrent_requests: None, queue_size: 100, queue_timeout_secs: 60 }
+        Self {
+            max_concurrent_requests: None,
+            requests_per_sec: None,
+            queue_size: 100,
+            queue_timeout_secs: 60,
+        }
     }
 }
 

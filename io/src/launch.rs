@@ -13,12 +13,19 @@ use tracing::{error, info, warn};
 use crate::config::Config;
 use crate::control::{self, COMMAND_QUEUE, ControlSockets};
 use crate::messages::Message;
+use crate::offload;
+use crate::reload::{self, Reloader};
 use crate::runtime::cpus::{self, CpuError, CpuPlan};
 use crate::runtime::descriptors;
 use crate::runtime::driver::DriverError;
 use crate::shard::{self, ShardStart, StartError};
 use crate::shared::{Memory, Phase, Shared};
 use crate::tls::{Tls, TlsError};
+
+use signals::Signal;
+pub use signals::Signals;
+
+mod signals;
 
 /// Connections the kernel holds for a listener until they are accepted.
 const BACKLOG: i32 = 4096;
@@ -101,6 +108,7 @@ pub struct Running {
     shared: Arc<Shared>,
     listeners: Vec<std::os::fd::OwnedFd>,
     faults: mpsc::Receiver<String>,
+    reloader: Reloader,
 }
 
 impl Running {
@@ -159,6 +167,8 @@ impl Running {
                 report();
             }
         };
+        let threads = offload::threads_for(shards);
+        shared.bodies.start(threads, control_cpus.as_deref(), memory.trim)?;
         control::start(
             shared.clone(),
             receiver,
@@ -176,7 +186,8 @@ impl Running {
         let version = env!("CARGO_PKG_VERSION");
         let tls = shared.tls.clients.is_some();
         info!(target: "smg", %addr, tls, shards, ?data, version, "gateway is listening");
-        Ok(Self { shared, listeners: kept, faults })
+        let reloader = Reloader::start(shared.clone(), reload::sources(&shared))?;
+        Ok(Self { shared, listeners: kept, faults, reloader })
     }
 
     /// The shared state, for an embedding program.
@@ -185,9 +196,9 @@ impl Running {
     }
 
     fn serve(self, signals: &Signals) -> Result<(), LaunchError> {
-        let settle = match signals.wait(None)? {
-            Some(Signal::Fault) => return Err(self.fault()),
-            Some(Signal::Stop) | None => {
+        let settle = match self.wait(signals, None)? {
+            Some(End::Fault) => return Err(self.fault()),
+            Some(End::Stop) | None => {
                 Duration::from_secs(self.shared.config.shutdown.drain_settle_secs)
             }
         };
@@ -196,33 +207,42 @@ impl Running {
         info!(target: "smg", settle_secs = settle.as_secs(), grace_secs = grace.as_secs(),
             "shutting down: readiness is 503, listeners close after the settle time");
         self.shared.enter(Phase::Settling);
-        match signals.wait(Some(settle.min(grace)))? {
-            Some(Signal::Fault) => return Err(self.fault()),
-            Some(Signal::Stop) => return Err(LaunchError::SecondSignal),
-            None => {}
-        }
+        self.wait_without_a_second(signals, settle.min(grace))?;
         self.close();
         // What had connected by then is read first: only then is a count of zero the end.
-        if let Some(signal) = signals.wait(Some(CLOSE_SETTLE))? {
-            return match signal {
-                Signal::Fault => Err(self.fault()),
-                Signal::Stop => Err(LaunchError::SecondSignal),
-            };
-        }
+        self.wait_without_a_second(signals, CLOSE_SETTLE)?;
         while self.shared.answers_under_way() {
             if Instant::now() >= deadline {
                 let cut = self.shared.requests_active();
                 warn!(target: "smg", cut, "the grace period is over; cutting what is left");
                 break;
             }
-            match signals.wait(Some(DRAIN_POLL))? {
-                Some(Signal::Fault) => return Err(self.fault()),
-                Some(Signal::Stop) => return Err(LaunchError::SecondSignal),
-                None => {}
-            }
+            self.wait_without_a_second(signals, DRAIN_POLL)?;
         }
         info!(target: "smg", "stopped");
         Ok(())
+    }
+
+    /// Waits while the gateway stops, for a signal that ends it at once.
+    fn wait_without_a_second(&self, signals: &Signals, limit: Duration) -> Result<(), LaunchError> {
+        match self.wait(signals, Some(limit))? {
+            Some(End::Fault) => Err(self.fault()),
+            Some(End::Stop) => Err(LaunchError::SecondSignal),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits for a signal that ends the gateway, at most `limit`; has files reloaded meanwhile.
+    fn wait(&self, signals: &Signals, limit: Option<Duration>) -> io::Result<Option<End>> {
+        let deadline = limit.map(|limit| Instant::now() + limit);
+        loop {
+            match signals.wait(deadline)? {
+                Some(Signal::Stop) => return Ok(Some(End::Stop)),
+                Some(Signal::Fault) => return Ok(Some(End::Fault)),
+                Some(Signal::Reload) => self.reloader.reload(),
+                None => return Ok(None),
+            }
+        }
     }
 
     /// Stops accepting and ends idle connections; requests in flight go on.
@@ -340,71 +360,10 @@ fn refuse_huge_pages() {
     unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
 }
 
-/// The signals the main thread waits for; every thread started later inherits the mask.
-pub struct Signals(libc::sigset_t);
-
-/// What a signal means.
-enum Signal {
-    /// SIGTERM or SIGINT.
+/// Why the gateway is to end.
+enum End {
+    /// Asked to.
     Stop,
     /// A thread has ended.
     Fault,
-}
-
-impl Signals {
-    /// Masks them. Call it before any other thread exists.
-    ///
-    /// # Errors
-    /// What the kernel says.
-    pub fn block() -> io::Result<Self> {
-        // SAFETY: an initialised set is passed to each call.
-        unsafe {
-            let mut set: libc::sigset_t = std::mem::zeroed();
-            libc::sigemptyset(&mut set);
-            for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGUSR1] {
-                libc::sigaddset(&mut set, signal);
-            }
-            match libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut()) {
-                0 => Ok(Self(set)),
-                error => Err(io::Error::from_raw_os_error(error)),
-            }
-        }
-    }
-
-    /// Wakes [`Signals::wait`] from another thread.
-    fn reporter(&self) -> impl Fn() + Send + Clone + 'static {
-        || {
-            // SAFETY: a plain syscall on this process.
-            unsafe { libc::kill(libc::getpid(), libc::SIGUSR1) };
-        }
-    }
-
-    /// Waits for a signal, at most `limit`.
-    fn wait(&self, limit: Option<Duration>) -> io::Result<Option<Signal>> {
-        let deadline = limit.map(|limit| Instant::now() + limit);
-        loop {
-            let timeout = deadline.map(|deadline| {
-                let left = deadline.saturating_duration_since(Instant::now());
-                libc::timespec {
-                    tv_sec: left.as_secs() as libc::time_t,
-                    tv_nsec: left.subsec_nanos().into(),
-                }
-            });
-            let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-            // SAFETY: the set and the timeout live through the call.
-            match unsafe { libc::sigtimedwait(&self.0, std::ptr::null_mut(), timeout) } {
-                libc::SIGUSR1 => return Ok(Some(Signal::Fault)),
-                libc::SIGTERM | libc::SIGINT => return Ok(Some(Signal::Stop)),
-                libc::SIGHUP => info!("SIGHUP changes nothing: there is nothing to reload"),
-                _ => {
-                    let error = io::Error::last_os_error();
-                    match error.raw_os_error() {
-                        Some(libc::EAGAIN) => return Ok(None),
-                        Some(libc::EINTR) => {}
-                        _ => return Err(error),
-                    }
-                }
-            }
-        }
-    }
 }

@@ -1,11 +1,13 @@
 //! What threads say to each other through the mailboxes.
 
 use std::ops::Deref;
+use std::sync::Arc;
 
 use smg_core::fleet::{InFlightGuard, ModelId, WorkerId};
 use smg_core::index::Garbage;
 use smg_core::policy::consistent_hashing::HashedRequest;
 use smg_core::policy::sticky::KeyPermit;
+use smg_core::prompt::OwnedPrompt;
 
 use crate::owner::{Ask, Key, RouteError, Session};
 
@@ -53,15 +55,18 @@ pub struct OwnedAsk {
 enum OwnedKey {
     Text(Box<str>),
     Tokens(Box<[u32]>),
+    /// Of a prompt that is too large to be copied.
+    Prompt(Arc<OwnedPrompt>),
 }
 
 impl OwnedAsk {
-    /// Copies what the owner reads.
-    pub fn of(ask: &Ask<'_>) -> Self {
+    /// Copies what the owner reads, except for the key if that is `prompt`'s.
+    pub fn of(ask: &Ask<'_>, prompt: Option<&Arc<OwnedPrompt>>) -> Self {
         Self {
-            key: match ask.key {
-                Key::Text(text) => OwnedKey::Text(text.into()),
-                Key::Tokens(tokens) => OwnedKey::Tokens(tokens.into()),
+            key: match (ask.key, prompt) {
+                (_, Some(prompt)) => OwnedKey::Prompt(prompt.clone()),
+                (Key::Text(text), None) => OwnedKey::Text(text.into()),
+                (Key::Tokens(tokens), None) => OwnedKey::Tokens(tokens.into()),
             },
             namespace: ask.namespace,
             excluded: ask.excluded.to_vec(),
@@ -77,6 +82,7 @@ impl OwnedAsk {
             key: match &self.key {
                 OwnedKey::Text(text) => Key::Text(text),
                 OwnedKey::Tokens(tokens) => Key::Tokens(tokens),
+                OwnedKey::Prompt(prompt) => Key::of(&prompt.prompt()),
             },
             namespace: self.namespace,
             excluded: &self.excluded,

@@ -11,13 +11,15 @@ use smg_core::policy::Loads;
 use smg_core::policy::rotation::RoundRobin;
 use smg_core::policy::sticky::ActiveKeys;
 
-use crate::config::Config;
+use crate::config::{ApiKeys, Config};
 use crate::control::Command;
 use crate::fleet::Fleet;
 use crate::http::admission::Admission;
 use crate::messages::Message;
 use crate::metrics::SharedCells;
+use crate::offload::Pool;
 use crate::owner::Parts;
+use crate::reload;
 use crate::runtime::driver::DriverReport;
 use crate::runtime::mailbox::Mesh;
 use crate::tls::Tls;
@@ -34,6 +36,10 @@ pub struct Shared {
     pub fleet: ArcSwap<Fleet>,
     /// The load-report epoch.
     pub loads: ArcSwap<Loads>,
+    /// The epoch of the keys clients may use.
+    pub api_keys: ArcSwap<ApiKeys>,
+    /// Outcomes of reloads.
+    pub reloads: reload::Counts,
     /// Exact in-flight counts.
     pub in_flight: InFlight,
     /// Circuit breakers.
@@ -52,6 +58,8 @@ pub struct Shared {
     pub active_keys: ActiveKeys,
     /// Permits of inference requests.
     pub admission: Admission,
+    /// Threads that read bodies which would hold a shard for too long.
+    pub bodies: Pool,
     /// Client connections over all shards, bounded by `--max-connections`.
     pub connections: AtomicUsize,
     /// HTTP/2 connections that have had a request, over all shards.
@@ -97,10 +105,13 @@ impl Shared {
             cells: SharedCells::new(shards, &config.prometheus.duration_buckets),
             breakers: Breakers::new(crate::policies::breaker_config(&config)),
             admission: Admission::new(&config.admission, shards),
+            bodies: Pool::default(),
             connections: AtomicUsize::new(0),
             http2_connections: AtomicUsize::new(0),
             tls,
             parts: Parts::new(&config.cache, shards),
+            api_keys: ArcSwap::from_pointee(ApiKeys::of(&config)),
+            reloads: reload::Counts::default(),
             config,
             memory,
             fleet: ArcSwap::default(),

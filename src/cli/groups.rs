@@ -10,6 +10,7 @@ mod admission;
 mod auth;
 mod breaker;
 mod cache;
+mod cors;
 mod demo;
 mod health;
 mod least_load;
@@ -69,6 +70,8 @@ pub struct LaunchArgs {
     #[command(flatten)]
     auth: auth::AuthArgs,
     #[command(flatten)]
+    cors: cors::CorsArgs,
+    #[command(flatten)]
     runtime: runtime::RuntimeArgs,
     #[command(flatten)]
     shutdown: shutdown::ShutdownArgs,
@@ -99,7 +102,9 @@ impl LaunchArgs {
             hide_worker_id: self.policy.hide_worker_id,
             request_id_headers: self.log.request_id_headers()?,
             api_key: auth.api_key,
+            api_key_file: auth.api_key_file,
             admin_api_key: auth.admin_api_key,
+            cors_allowed_origins: self.cors.resolve()?,
             cache: self.cache.resolve()?,
             least_load: self.least_load.resolve()?,
             prefix_hash: self.prefix_hash.resolve()?,

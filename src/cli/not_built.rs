@@ -8,11 +8,8 @@ use super::error::ConfigError;
 /// When a feature lands, its lines go and its flags are defined in a group. A flag that is defined
 /// in a group and listed here is refused and left out of `--help`.
 pub const NOT_BUILT: &[(&str, &str)] = &[
-    // HTTP/2 to workers, CORS
-    ("--cors-allowed-origins", "set CORS headers in a proxy in front of the gateway"),
+    // HTTP/2 to workers
     ("--upstream-http2", "leave it out, workers are spoken to in HTTP/1.1"),
-    // Admission
-    ("--rate-limit-tokens-per-second", "use --max-concurrent-requests"),
     // Bodies and threads
     ("--max-buffered-request-bytes", "leave it out, bodies are read up to --max-payload-size"),
     ("--stream-request-bodies-over", "leave it out, bodies are read up to --max-payload-size"),

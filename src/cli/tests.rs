@@ -147,6 +147,13 @@ fn concurrency_is_unlimited_at_minus_one_and_zero() {
 }
 
 #[test]
+fn the_rate_is_unlimited_at_zero() {
+    let rate = |flags: &[&str]| config(flags).admission.requests_per_sec;
+    assert_eq!(rate(&["--rate-limit-tokens-per-second", "0"]), None);
+    assert_eq!(rate(&["--rate-limit-tokens-per-second", "7"]), Some(7));
+}
+
+#[test]
 fn overload_protection_alone_means_nine_tenths_of_the_kv_cache() {
     let overload = |flags: &[&str]| config(flags).overload;
     assert_eq!(overload(&[]), OverloadConfig { waiting_requests: None, token_usage: None });

@@ -213,6 +213,39 @@ fn an_upload_through_tls_is_held_to_its_limits() {
 }
 
 #[test]
+fn a_certificate_is_replaced_while_a_stream_is_open() {
+    let gate = Gate::default();
+    let opened = gate.clone();
+    let worker = Worker::start(move |exchange| {
+        exchange.begin_events();
+        exchange.event("one");
+        opened.wait();
+        exchange.event("two");
+        exchange.end();
+    });
+    let (certificate, other) = (Certificate::new(), Certificate::new());
+    let gateway = Gateway::before([&worker]).tls(&certificate).start();
+    let mut streaming = Client::connect_tls(&gateway, &certificate);
+    streaming.send(&chat("stream"));
+    streaming.response_head();
+    assert_eq!(streaming.chunk().as_deref(), Some("data: one\n\n"));
+
+    std::fs::write(certificate.cert_path(), "no certificate").unwrap();
+    gateway.signal(libc::SIGHUP);
+    eventually("the files are refused", || gateway.log().contains("holds no certificate"));
+    assert_eq!(Client::connect_tls(&gateway, &certificate).get("/health").unwrap().status(), 200);
+    std::fs::copy(other.cert_path(), certificate.cert_path()).unwrap();
+    std::fs::copy(other.key_path(), certificate.key_path()).unwrap();
+    gateway.signal(libc::SIGHUP);
+    eventually("the new one is shown", || {
+        Client::connect_tls(&gateway, &other).get("/health").is_ok()
+    });
+    gate.open();
+    assert_eq!(streaming.chunk().as_deref(), Some("data: two\n\n"));
+    assert_eq!(streaming.chunk().as_deref(), Some(""));
+}
+
+#[test]
 fn drain_ends_idle_connections_and_lets_streams_finish() {
     let gate = Gate::default();
     let opened = gate.clone();

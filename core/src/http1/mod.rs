@@ -32,7 +32,8 @@ pub use rewrite::{
 };
 pub use simple::{CONTINUE, SimpleResponse, reason, write_simple_response};
 pub use syntax::{
-    eq_ignore_case, is_field_value, is_token, parse_decimal, push_decimal, trim_whitespace,
+    eq_ignore_case, is_field_value, is_token, list_elements, parse_decimal, push_decimal,
+    trim_whitespace,
 };
 pub use target::{is_valid_host, path_and_query, split_query};
 

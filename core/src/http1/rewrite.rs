@@ -4,7 +4,7 @@
 use super::fields::{BodyLength, Header, Known};
 use super::request::RequestHead;
 use super::response::ResponseHead;
-use super::syntax::push_decimal;
+use super::syntax::{eq_ignore_case, push_decimal};
 use super::target::path_and_query;
 
 /// The changes on the way to a worker. The values are written as they are: they must satisfy
@@ -117,6 +117,8 @@ pub struct ResponseRewrite<'a> {
     /// None with `--hide-worker-id`.
     pub routed_worker: Option<&'a [u8]>,
     pub framing: ClientFraming,
+    /// Some: these in place of every `Access-Control-*` of the worker's.
+    pub cors: Option<&'a [(&'a str, &'a [u8])]>,
     pub connection_close: bool,
     /// The client speaks HTTP/1.0 and must be told when the connection stays open.
     pub http10_client: bool,
@@ -167,10 +169,15 @@ pub fn write_response_head(
     let keep_length = rewrite.framing == ClientFraming::NoBody && head.status != 204;
     let mut lines = Lines::of(buf, headers);
     for header in headers {
+        let replaced = rewrite.cors.is_some() && is_cors(header.name.of(buf));
         let keep = !header.hop_by_hop
+            && !replaced
             && match header.known {
                 Known::ContentLength => keep_length,
-                Known::SmgErrorCode | Known::SmgRoutedWorkerId | Known::XRequestId => false,
+                Known::SmgErrorCode
+                | Known::SmgRoute
+                | Known::SmgRoutedWorkerId
+                | Known::XRequestId => false,
                 _ => true,
             };
         if !keep {
@@ -183,6 +190,9 @@ pub fn write_response_head(
     if let Some(worker) = rewrite.routed_worker {
         push_header(out, b"x-smg-routed-worker-id", worker);
     }
+    for (name, value) in rewrite.cors.unwrap_or_default() {
+        push_header(out, name.as_bytes(), value);
+    }
     match rewrite.framing {
         ClientFraming::AsContentLength(length) => push_length(out, length),
         ClientFraming::Chunked => out.extend_from_slice(b"transfer-encoding: chunked\r\n"),
@@ -191,6 +201,11 @@ pub fn write_response_head(
     let close = rewrite.connection_close || rewrite.framing == ClientFraming::CloseDelimited;
     push_connection(out, close, rewrite.http10_client);
     out.extend_from_slice(b"\r\n");
+}
+
+fn is_cors(name: &[u8]) -> bool {
+    const PREFIX: &[u8] = b"access-control-";
+    name.get(..PREFIX.len()).is_some_and(|prefix| eq_ignore_case(PREFIX, prefix))
 }
 
 /// Room for the headers the gateway adds, so that a head is written with one allocation at most.

@@ -59,7 +59,7 @@ pub fn trim_whitespace(mut bytes: &[u8]) -> &[u8] {
 
 /// The non-empty elements of a comma-separated list, trimmed (RFC 9110 §5.6.1). Quoted strings
 /// are not understood: only for lists of tokens.
-pub(super) fn list_elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub fn list_elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|&byte| byte == b',').map(trim_whitespace).filter(|element| !element.is_empty())
 }
 

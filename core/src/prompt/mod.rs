@@ -13,6 +13,7 @@ mod error;
 mod field;
 mod multipart;
 mod namespace;
+mod owned;
 mod prune;
 mod routing_tokens;
 mod tape;
@@ -24,6 +25,7 @@ mod tests;
 pub use endpoint::Endpoint;
 pub use error::PromptError;
 pub use namespace::{Namespace, namespace};
+pub use owned::OwnedPrompt;
 pub use routing_tokens::{MAX_ROUTING_TOKENS, MAX_ROUTING_TOKENS_BYTES, parse_routing_tokens};
 
 use field::{Field, Fields};
@@ -143,8 +145,12 @@ impl Extractor {
         }
         // Either a large body, or one the SIMD parser refuses: invalid, or valid with a number or
         // an escape it cannot represent. Pruning tells them apart and repairs the latter.
-        self.load(body);
-        prune::prune(&mut self.scratch)?;
+        prune::prune(body, &mut self.scratch)?;
+        self.parse_pruned(endpoint, want)
+    }
+
+    /// Collects from the scratch buffer, which is pruned.
+    fn parse_pruned(&mut self, endpoint: Endpoint, want: Want) -> Result<(), PromptError> {
         self.parse(endpoint, want).unwrap_or(Err(PromptError::Unreadable))
     }
 
@@ -198,9 +204,12 @@ impl std::fmt::Debug for Extractor {
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
+/// How much of a request is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Want {
+pub enum Want {
+    /// All but `text` and `tokens`.
     Head,
+    /// All of it.
     Everything,
 }
 

@@ -1,10 +1,10 @@
-//! A second, slower reading of a body: validates it, keeps only the routing fields, and rewrites
+//! A second, slower reading of a body: validates it, copies only the routing fields, and rewrites
 //! what the SIMD parser cannot represent.
 //!
 //! It is for the bodies the fast path does not take:
 //!
 //! - Large ones. The parser's tape takes up to 24 bytes per byte of body; pruning bounds it by the
-//!   number of values in the routing fields.
+//!   number of values in the routing fields. Nor are images copied: long strings beside the texts.
 //! - Ones the parser refuses. If the body is not JSON, this finds where. If it is, it holds an
 //!   integer beyond 64 bits, a number beyond the range of `f64` or a lone surrogate escape, all of
 //!   which RFC 8259 allows and Python reads: those become `0.5` (no token ID, and no other number
@@ -13,22 +13,23 @@
 use super::field::Field;
 use super::{MAX_DEPTH, PromptError};
 use memchr::memchr2;
+use std::ops::Range;
 
-/// Rewrites `body` to an equivalent of its routing fields, never longer than it was.
+/// Replaces `kept` by an equivalent of the routing fields of `body`, never longer than that.
 ///
 /// A field of more than [`MAX_FIELD_VALUES`] values becomes `0`: the request routes without it.
+/// A string that can neither be text nor name a role or a kind becomes empty.
 ///
 /// # Errors
 ///
 /// [`PromptError`] if `body` is not a JSON object or nests too deep, or if routing fields are
 /// repeated until they hold more than [`MAX_VALUES`] values.
-pub(super) fn prune(body: &mut Vec<u8>) -> Result<(), PromptError> {
+pub(super) fn prune(body: &[u8], kept: &mut Vec<u8>) -> Result<(), PromptError> {
     if let Err(error) = std::str::from_utf8(body) {
         return Err(PromptError::NotUtf8 { at: error.valid_up_to() });
     }
-    let len = Scanner { body, at: 0 }.prune_object()?;
-    body.truncate(len);
-    Ok(())
+    kept.clear();
+    Scanner { body, at: 0, kept, keeps: false, copied: 0 }.prune_object()
 }
 
 /// Strings, numbers, literals, arrays, objects and keys in one routing field.
@@ -38,14 +39,25 @@ const MAX_FIELD_VALUES: usize = 1 << 20;
 /// this bounds it to about 100 MiB.
 const MAX_VALUES: usize = 2 << 20;
 
+/// A string of an object's member that is longer than this is no role and no kind of content part.
+const MAX_NAME_BYTES: usize = 256;
+
+/// Members of messages and of content parts whose strings are text.
+const TEXT_KEYS: [&[u8]; 3] = [b"content", b"text", b"reasoning_content"];
+
 struct Scanner<'a> {
-    body: &'a mut [u8],
+    body: &'a [u8],
     at: usize,
+    kept: &'a mut Vec<u8>,
+    /// Whether what is scanned belongs to a routing field.
+    keeps: bool,
+    /// End of what was copied of that field.
+    copied: usize,
 }
 
 impl Scanner<'_> {
-    /// Moves the kept members to the front and returns their length with the braces.
-    fn prune_object(mut self) -> Result<usize, PromptError> {
+    /// Copies the kept members, with the braces.
+    fn prune_object(mut self) -> Result<(), PromptError> {
         self.skip_space();
         if self.peek() != Some(b'{') {
             self.skip_value(0)?;
@@ -53,34 +65,12 @@ impl Scanner<'_> {
             return Err(PromptError::NotAnObject);
         }
         self.at += 1;
-        let (mut kept_len, mut values) = (1, 0);
-        self.body[0] = b'{';
+        self.kept.push(b'{');
+        let mut values = 0;
         self.skip_space();
         let mut is_open = !self.take(b'}');
         while is_open {
-            let start = self.at;
-            let is_routing_key = self.skip_key()?;
-            let key_end = self.at;
-            let field_values = self.skip_value(1)?;
-            if is_routing_key {
-                let is_dropped = field_values > MAX_FIELD_VALUES;
-                values += 1 + if is_dropped { 1 } else { field_values };
-                if values > MAX_VALUES {
-                    return Err(PromptError::TooManyValues);
-                }
-                // There is room: a brace or a comma came before the member in the original too.
-                if kept_len > 1 {
-                    self.body[kept_len] = b',';
-                    kept_len += 1;
-                }
-                let end = if is_dropped { key_end } else { self.at };
-                self.body.copy_within(start..end, kept_len);
-                kept_len += end - start;
-                if is_dropped {
-                    self.body[kept_len] = b'0';
-                    kept_len += 1;
-                }
-            }
+            self.prune_member(&mut values)?;
             self.skip_space();
             is_open = self.take(b',');
             if !is_open && !self.take(b'}') {
@@ -89,38 +79,103 @@ impl Scanner<'_> {
             self.skip_space();
         }
         self.expect_end()?;
-        self.body[kept_len] = b'}';
-        Ok(kept_len + 1)
+        self.kept.push(b'}');
+        Ok(())
     }
 
-    /// Skips a key and its colon; returns whether a routing field may be meant. An escaped key may.
-    fn skip_key(&mut self) -> Result<bool, PromptError> {
+    /// Copies a member if it is a routing field.
+    fn prune_member(&mut self, values: &mut usize) -> Result<(), PromptError> {
+        let before = self.kept.len();
+        if before > 1 {
+            self.kept.push(b',');
+        }
+        (self.keeps, self.copied) = (true, self.at);
+        let key = self.skip_key()?;
+        self.copy_up_to(self.at);
+        self.keeps = Field::named(&self.body[key.clone()]).is_some() || self.is_escaped(&key);
+        if !self.keeps {
+            self.kept.truncate(before);
+        }
+        let value_at = self.kept.len();
+        let field_values = self.skip_value(1)?;
+        self.copy_up_to(self.at);
+        if std::mem::take(&mut self.keeps) {
+            let is_dropped = field_values > MAX_FIELD_VALUES;
+            if is_dropped {
+                self.kept.truncate(value_at);
+                self.kept.push(b'0');
+            }
+            *values += 1 + if is_dropped { 1 } else { field_values };
+            if *values > MAX_VALUES {
+                return Err(PromptError::TooManyValues);
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies what was scanned since the last time, if it is kept.
+    fn copy_up_to(&mut self, end: usize) {
+        if self.keeps {
+            self.kept.extend_from_slice(&self.body[self.copied..end]);
+            self.copied = end;
+        }
+    }
+
+    /// Writes something else instead of what was scanned from `start` on.
+    fn replace_from(&mut self, start: usize, by: &[u8]) {
+        if self.keeps {
+            self.copy_up_to(start);
+            self.kept.extend_from_slice(by);
+            self.copied = self.at;
+        }
+    }
+
+    fn is_escaped(&self, key: &Range<usize>) -> bool {
+        memchr::memchr(b'\\', &self.body[key.clone()]).is_some()
+    }
+
+    /// Whether the strings of a message's or part's member of that name may be text. An escaped key
+    /// may have any name.
+    fn may_be_text(&self, key: &Range<usize>) -> bool {
+        TEXT_KEYS.contains(&&self.body[key.clone()]) || self.is_escaped(key)
+    }
+
+    /// Skips a key and its colon; returns where the key is.
+    fn skip_key(&mut self) -> Result<Range<usize>, PromptError> {
         if self.peek() != Some(b'"') {
             return Err(self.expected("a key in double quotes"));
         }
         let start = self.at + 1;
         self.skip_string()?;
-        let key = &self.body[start..self.at - 1];
-        let is_routing_key = Field::named(key).is_some() || memchr::memchr(b'\\', key).is_some();
+        let key = start..self.at - 1;
         self.skip_space();
         if !self.take(b':') {
             return Err(self.expected("a colon after the key"));
         }
-        Ok(is_routing_key)
+        Ok(key)
     }
 
     /// Skips one value inside `depth` open brackets; returns the number of values and keys in it.
     /// Takes no stack per level.
     fn skip_value(&mut self, depth: usize) -> Result<usize, PromptError> {
         let mut open = Brackets::new(depth);
-        let mut count = 0;
+        let (mut count, mut may_be_text) = (0, true);
         loop {
             self.skip_space();
             count += 1;
+            let (start, kept, copied) = (self.at, self.kept.len(), self.copied);
+            let is_string = self.peek() == Some(b'"');
             let is_opened = self.skip_scalar_or_open(&mut open)?;
+            if is_string && !may_be_text && open.is_object() && self.at - start > MAX_NAME_BYTES {
+                // Parts of it may have been copied, around a replacement.
+                self.kept.truncate(kept);
+                self.copied = copied;
+                self.replace_from(start, b"\"\"");
+            }
             if is_opened {
                 if open.is_object() {
-                    self.skip_key()?;
+                    let key = self.skip_key()?;
+                    may_be_text = self.may_be_text(&key);
                     count += 1;
                 }
                 continue;
@@ -146,7 +201,8 @@ impl Scanner<'_> {
             }
             if open.is_object() {
                 self.skip_space();
-                self.skip_key()?;
+                let key = self.skip_key()?;
+                may_be_text = self.may_be_text(&key);
                 count += 1;
             }
         }
@@ -187,7 +243,7 @@ impl Scanner<'_> {
     }
 
     /// Skips a number. One with a fraction or an exponent, or long enough to exceed 64 bits, becomes
-    /// `0.5` and spaces.
+    /// `0.5`.
     fn skip_number(&mut self) -> Result<(), PromptError> {
         let start = self.at;
         self.take(b'-');
@@ -202,10 +258,8 @@ impl Scanner<'_> {
             let _ = self.take(b'+') || self.take(b'-');
             self.skip_digits()?;
         }
-        let number = &mut self.body[start..self.at];
-        if self.at > integer_end || number.len() >= 19 {
-            number.fill(b' ');
-            number[..3].copy_from_slice(b"0.5");
+        if self.at > integer_end || self.at - start >= 19 {
+            self.replace_from(start, b"0.5");
         }
         Ok(())
     }
@@ -253,7 +307,7 @@ impl Scanner<'_> {
         self.at += 5;
         match unit {
             0xd800..0xdc00 if self.low_surrogate_follows() => self.at += 6,
-            0xd800..0xe000 => self.body[self.at - 4..self.at].copy_from_slice(b"fffd"),
+            0xd800..0xe000 => self.replace_from(self.at - 4, b"fffd"),
             _ => {}
         }
         Ok(())

@@ -3,6 +3,7 @@
 mod bodies;
 mod buffers;
 mod endpoints;
+mod owned;
 mod properties;
 
 use super::{Endpoint, Extractor, Namespace, Prompt, PromptError};

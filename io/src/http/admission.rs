@@ -1,10 +1,15 @@
-//! How many inference requests run at a time over all shards, and the queue of the others.
+//! How many inference requests run at a time and how many may begin per second, over all shards, and
+//! the queue of the others.
 //!
 //! Permits are one shared count. Requests wait on their own shard with a number of arrival that is
 //! drawn over all shards; each shard shows the number of its first. Whoever gives a permit back wakes
 //! the shard with the lowest, and only the lowest may take a permit: first come, first served. A
 //! newcomer queues while anybody waits. Both sides announce themselves before they look at the other
 //! (sequentially consistent), so no permit is slept over.
+//!
+//! With a rate, running also takes a token of one bucket, which is not given back: it fills with time.
+//! The first who waits sleeps until there is one. A bucket holds as many tokens as requests may run at
+//! a time, or a second's worth where that has no limit.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -12,8 +17,11 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 
 use crossbeam::utils::CachePadded;
+use monoio::time::{Sleep, sleep};
+use smg_core::rate::TokenBucket;
 
 use crate::config::AdmissionConfig;
 use crate::messages::Message;
@@ -22,9 +30,16 @@ use crate::shard::Shard;
 /// `Retry-After` of a refused request in seconds.
 pub const RETRY_AFTER_SECS: u64 = 2;
 
+/// What timers are precise to.
+const SHORTEST_WAIT: Duration = Duration::from_millis(1);
+
 /// The counts all shards share.
 pub struct Admission {
+    /// Requests at a time; with a rate alone, more than there can be.
     limit: Option<usize>,
+    rate: Option<CachePadded<TokenBucket>>,
+    /// When the bucket's clock began.
+    started: Instant,
     queue_size: usize,
     running: CachePadded<AtomicUsize>,
     waiting: CachePadded<AtomicUsize>,
@@ -39,8 +54,15 @@ const NOBODY: u64 = u64::MAX;
 impl Admission {
     /// No request runs yet.
     pub fn new(config: &AdmissionConfig, shards: usize) -> Self {
+        let limit = config.max_concurrent_requests;
+        let rate = config.requests_per_sec.map(|per_sec| {
+            let burst = limit.map_or(u64::from(per_sec), |limit| limit as u64);
+            CachePadded::new(TokenBucket::new(per_sec, burst))
+        });
         Self {
-            limit: config.max_concurrent_requests,
+            limit: limit.or(rate.as_ref().map(|_| usize::MAX)),
+            rate,
+            started: Instant::now(),
             queue_size: config.queue_size,
             running: CachePadded::default(),
             waiting: CachePadded::default(),
@@ -64,10 +86,21 @@ impl Admission {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    fn take(&self) -> bool {
-        let Some(limit) = self.limit else { return true };
+    fn take(&self) -> Take {
+        let Some(limit) = self.limit else { return Take::Taken };
         let take = |running| (running < limit).then_some(running + 1);
-        self.running.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take).is_ok()
+        if self.running.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take).is_err() {
+            return Take::Busy;
+        }
+        let Some(rate) = &self.rate else { return Take::Taken };
+        // Ten years at the least until the cast matters.
+        match rate.take(self.started.elapsed().as_nanos() as u64) {
+            Ok(()) => Take::Taken,
+            Err(wait_ns) => {
+                self.running.fetch_sub(1, Ordering::SeqCst);
+                Take::NotYet(Duration::from_nanos(wait_ns))
+            }
+        }
     }
 
     /// A place in the queue: its number of arrival, `None` when the queue is full.
@@ -92,6 +125,16 @@ impl Admission {
     }
 }
 
+/// Outcome of trying to get a permit.
+#[derive(Debug, PartialEq, Eq)]
+enum Take {
+    Taken,
+    /// As many run as may.
+    Busy,
+    /// There may be a token after this time.
+    NotYet(Duration),
+}
+
 /// What a request meets at the door.
 pub enum Entry {
     /// It may run.
@@ -105,14 +148,19 @@ pub enum Entry {
 /// Asks for a permit.
 pub fn enter(shard: &Rc<Shard>) -> Entry {
     let admission = &shard.shared.admission;
-    if (admission.waiting() == 0 || !admission.is_limited()) && admission.take() {
-        return Entry::Free(Permit { shard: shard.clone() });
+    if admission.waiting() == 0 || !admission.is_limited() {
+        match admission.take() {
+            Take::Taken => return Entry::Free(Permit { shard: shard.clone() }),
+            // Somebody may have come to wait while this request held a permit for a moment.
+            Take::NotYet(_) => pass_on(shard),
+            Take::Busy => {}
+        }
     }
     let Some(number) = admission.enter_queue() else { return Entry::Full };
     let waiter = Rc::new(Waiter { number, waker: std::cell::Cell::new(None) });
     shard.queue.borrow_mut().0.push_back(waiter.clone());
     show_first(shard);
-    Entry::Queued(Place { shard: shard.clone(), waiter, done: false })
+    Entry::Queued(Place { shard: shard.clone(), waiter, until_token: None, done: false })
 }
 
 /// Wakes the first request that waits on this shard.
@@ -166,6 +214,8 @@ pub struct Queue(VecDeque<Rc<Waiter>>);
 pub struct Place {
     shard: Rc<Shard>,
     waiter: Rc<Waiter>,
+    /// Set while this is the first of all and there is no token.
+    until_token: Option<Pin<Box<Sleep>>>,
     done: bool,
 }
 
@@ -175,10 +225,24 @@ impl Future for Place {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Permit> {
         // Announced before the look, so that a permit given back in between is not missed.
         self.waiter.waker.set(Some(cx.waker().clone()));
-        let admission = &self.shard.shared.admission;
-        let is_first = admission.first().is_some_and(|(_, number)| number == self.waiter.number);
-        if !is_first || !admission.take() {
-            return Poll::Pending;
+        loop {
+            let admission = &self.shard.shared.admission;
+            let first = admission.first();
+            if first.is_none_or(|(_, number)| number != self.waiter.number) {
+                return Poll::Pending;
+            }
+            match admission.take() {
+                Take::Taken => break,
+                Take::Busy => return Poll::Pending,
+                Take::NotYet(wait) => {
+                    let mut timer = Box::pin(sleep(wait.max(SHORTEST_WAIT)));
+                    let due = timer.as_mut().poll(cx).is_ready();
+                    self.until_token = Some(timer);
+                    if !due {
+                        return Poll::Pending;
+                    }
+                }
+            }
         }
         self.leave();
         let permit = Permit { shard: self.shard.clone() };
@@ -225,8 +289,8 @@ mod tests {
     #[test]
     fn permits_end_at_the_limit() {
         let admission = admission(2, 0);
-        assert!(admission.take() && admission.take());
-        assert!(!admission.take());
+        assert_eq!((admission.take(), admission.take()), (Take::Taken, Take::Taken));
+        assert_eq!(admission.take(), Take::Busy);
         assert_eq!(admission.running(), 2);
         assert_eq!(admission.enter_queue(), None, "a queue of no places");
     }
@@ -255,7 +319,25 @@ mod tests {
     #[test]
     fn without_a_limit_everybody_runs() {
         let admission = Admission::new(&AdmissionConfig::default(), 1);
-        assert!(!admission.is_limited() && admission.take());
+        assert!(!admission.is_limited() && admission.take() == Take::Taken);
         assert_eq!(admission.running(), 0);
+    }
+
+    #[test]
+    fn a_token_is_taken_with_the_permit_and_not_given_back() {
+        let config = AdmissionConfig { requests_per_sec: Some(1), ..AdmissionConfig::default() };
+        let limited = AdmissionConfig { max_concurrent_requests: Some(3), ..config };
+        // A second's worth without a limit of concurrency, else as many as may run.
+        for (config, burst) in [(config, 1), (limited, 3)] {
+            let admission = Admission::new(&config, 1);
+            assert!(admission.is_limited());
+            for _ in 0..burst {
+                assert_eq!(admission.take(), Take::Taken);
+                admission.running.fetch_sub(1, Ordering::SeqCst);
+            }
+            let Take::NotYet(wait) = admission.take() else { panic!("a token too many") };
+            assert!(wait <= Duration::from_secs(1), "{wait:?}");
+            assert_eq!(admission.running(), 0, "a permit without a token is given back");
+        }
     }
 }

@@ -2,6 +2,8 @@
 
 use smg_core::http1::{SimpleResponse, write_simple_response};
 
+use crate::http::cors::Cors;
+
 /// Every cause for which the gateway answers with an error of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorCode {
@@ -33,12 +35,13 @@ pub enum ErrorCode {
     ConnectionLimit,
     AdmissionQueueFull,
     AdmissionQueueTimeout,
+    BodyReadTimeout,
     InternalError,
 }
 
 impl ErrorCode {
     /// Every code, in the order of the tables.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 30] = [
         Self::BadRequest,
         Self::JsonParseError,
         Self::MissingModel,
@@ -67,6 +70,7 @@ impl ErrorCode {
         Self::ConnectionLimit,
         Self::AdmissionQueueFull,
         Self::AdmissionQueueTimeout,
+        Self::BodyReadTimeout,
         Self::InternalError,
     ];
 
@@ -104,6 +108,7 @@ impl ErrorCode {
             Self::ConnectionLimit => (503, "connection_limit_reached", SERVER),
             Self::AdmissionQueueFull => (429, "admission_queue_full", "rate_limit_error"),
             Self::AdmissionQueueTimeout => (503, "admission_queue_timeout", SERVER),
+            Self::BodyReadTimeout => (503, "body_read_timeout", SERVER),
             Self::InternalError => (500, "internal_error", SERVER),
         }
     }
@@ -172,6 +177,8 @@ impl ErrorAnswer {
 pub struct Framing<'a> {
     /// `x-request-id` to return.
     pub request_id: &'a [u8],
+    /// What it tells browsers.
+    pub cors: &'a Cors,
     /// The connection ends after this answer.
     pub close: bool,
     /// The request was HEAD.
@@ -207,6 +214,7 @@ pub fn write(
     framing: Framing<'_>,
 ) {
     let mut headers: Vec<(&str, &[u8])> = extra.to_vec();
+    headers.extend(framing.cors.headers());
     if !framing.request_id.is_empty() {
         headers.push(("x-request-id", framing.request_id));
     }

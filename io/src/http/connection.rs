@@ -4,13 +4,15 @@
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use smg_core::http1::{BodyLength, Header, Known, Method, path_and_query, split_query};
+use smg_core::http1::{BodyLength, Header, Method, path_and_query, split_query};
 
 use crate::admin;
 use crate::http::admission::{self, Entry, Permit};
 use crate::http::answer::{self, ErrorAnswer, ErrorCode, Framing};
 use crate::http::auth;
 use crate::http::client::{ClientSide, Interrupt};
+use crate::http::coding::{self, Coding};
+use crate::http::cors::Cors;
 use crate::http::exchange::Credentials;
 use crate::http::read::{self, HeadRead, Stop};
 use crate::http::request::Request;
@@ -92,7 +94,8 @@ impl Connection {
                 Ok(head) => Box::pin(self.request(head)).await,
                 Err(Stop::Close | Stop::Http2) => Next::Close,
                 Err(Stop::Refuse(error)) => {
-                    Box::pin(self.refuse_unread(Route::Unknown, false, &error, b"")).await;
+                    let cors = Cors::of(shared.config.cors_allowed_origins.as_ref(), b"", &[]);
+                    Box::pin(self.refuse_unread(Route::Unknown, false, &error, b"", &cors)).await;
                     Next::Close
                 }
             };
@@ -117,23 +120,36 @@ impl Connection {
             route,
             &mut self.shard.rng.borrow_mut(),
         );
+        let cors = Cors::of(config.cors_allowed_origins.as_ref(), received, &self.headers);
+        let framing = Framing {
+            request_id: &id,
+            cors: &cors,
+            close: !head.keep_alive || self.shard.closing(),
+            head_only,
+            http10_client: head.http10,
+        };
+        if head.body == BodyLength::None
+            && let Some(said) = cors.preflight(route, head.method, received, &self.headers)
+        {
+            let mut out = Vec::with_capacity(512);
+            let framing = Framing { cors: &Cors::Off, ..framing };
+            answer::write(&mut out, 204, "", &said, b"", framing);
+            let ahead = received.split_off(head.len);
+            self.client.begin_next(ahead, head.len);
+            self.shard.cells().response(route, 204, None);
+            return self.send(out, framing.close).await;
+        }
         let checked = check(&self.shard, route, head.method, received, &self.headers);
-        let credentials = match checked {
-            Ok(credentials) => credentials,
+        let (credentials, codings) = match checked {
+            Ok(checked) => checked,
             Err(error) => {
                 let anthropic = route.is_anthropic();
                 if head.body == BodyLength::None && head.keep_alive {
-                    let framing = Framing {
-                        request_id: &id,
-                        close: self.shard.closing(),
-                        head_only,
-                        http10_client: head.http10,
-                    };
                     let ahead = received.split_off(head.len);
                     self.client.begin_next(ahead, head.len);
                     return self.send_error(route, &error, anthropic, framing).await;
                 }
-                self.refuse_unread(route, head_only, &error, &id).await;
+                self.refuse_unread(route, head_only, &error, &id, &cors).await;
                 return Next::Close;
             }
         };
@@ -142,7 +158,7 @@ impl Connection {
                 Ok(permit) => Some(permit),
                 Err(Stop::Close | Stop::Http2) => return Next::Close,
                 Err(Stop::Refuse(error)) => {
-                    self.refuse_unread(route, head_only, &error, &id).await;
+                    self.refuse_unread(route, head_only, &error, &id, &cors).await;
                     return Next::Close;
                 }
             },
@@ -154,7 +170,7 @@ impl Connection {
                 Ok(whole) => whole,
                 Err(Stop::Close | Stop::Http2) => return Next::Close,
                 Err(Stop::Refuse(error)) => {
-                    self.refuse_unread(route, head_only, &error, &id).await;
+                    self.refuse_unread(route, head_only, &error, &id, &cors).await;
                     return Next::Close;
                 }
             };
@@ -167,6 +183,8 @@ impl Connection {
             body: whole.body,
             route,
             id,
+            codings,
+            cors,
             started,
         };
         let next = match route {
@@ -216,7 +234,7 @@ impl Connection {
                         Err(Stop::Refuse(
                             ErrorAnswer::new(
                                 ErrorCode::AdmissionQueueTimeout,
-                                "no request ended in time to make room; retry after the time given",
+                                "its turn did not come in time; retry after the time given",
                             )
                             .retry_after(admission::RETRY_AFTER_SECS),
                         ))
@@ -294,6 +312,7 @@ impl Connection {
     fn framing<'a>(&self, request: &'a Request) -> Framing<'a> {
         Framing {
             request_id: &request.id,
+            cors: &request.cors,
             close: self.closes(request),
             head_only: request.head.method == Method::Head,
             http10_client: request.head.http10,
@@ -329,8 +348,10 @@ impl Connection {
         head_only: bool,
         error: &ErrorAnswer,
         id: &[u8],
+        cors: &Cors,
     ) {
-        let framing = Framing { request_id: id, close: true, head_only, http10_client: false };
+        let framing =
+            Framing { request_id: id, cors, close: true, head_only, http10_client: false };
         let mut out = Vec::with_capacity(512);
         answer::write_error(&mut out, error, route.is_anthropic(), framing);
         self.shard.cells().response(route, error.code.status(), Some(error.code));
@@ -355,15 +376,16 @@ impl Connection {
     }
 }
 
-/// Whether a request may go on to have its body read.
+/// Whether a request may go on to have its body read; with the codings of that body.
 fn check(
     shard: &Shard,
     route: Route,
     method: Method,
     buf: &[u8],
     headers: &[Header],
-) -> Result<Credentials, ErrorAnswer> {
-    let credentials = auth::check(&shard.shared.config, route, buf, headers).ok_or_else(|| {
+) -> Result<(Credentials, Vec<Coding>), ErrorAnswer> {
+    let keys = shard.shared.api_keys.load();
+    let credentials = auth::check(&keys, route, buf, headers).ok_or_else(|| {
         ErrorAnswer::new(
             ErrorCode::Unauthorized,
             "the API key is missing or wrong; send it as Authorization: Bearer <key> or x-api-key",
@@ -371,9 +393,8 @@ fn check(
     })?;
     let allow = match route {
         Route::Inference(_) if method == Method::Post => None,
-        Route::Inference(_) => Some("POST"),
         Route::Own(own) if own.allows(method) => None,
-        Route::Own(own) => Some(own.allow()),
+        Route::Inference(_) | Route::Own(_) => Some(route.allow()),
         Route::Unknown => {
             return Err(ErrorAnswer::new(
                 ErrorCode::UnknownUrl,
@@ -387,18 +408,11 @@ fn check(
         error.allow = Some(allow);
         return Err(error);
     }
-    let encoded = headers
-        .iter()
-        .filter(|header| header.known == Known::ContentEncoding)
-        .map(|header| header.value.of(buf))
-        .any(|coding| !coding.eq_ignore_ascii_case(b"identity") && !coding.is_empty());
-    if encoded && matches!(route, Route::Inference(_)) {
-        return Err(ErrorAnswer::new(
-            ErrorCode::UnsupportedEncoding,
-            "compressed request bodies are not supported; send the body without Content-Encoding",
-        ));
-    }
-    Ok(credentials)
+    let codings = match route {
+        Route::Inference(_) => coding::of_request(buf, headers)?,
+        _ => Vec::new(),
+    };
+    Ok((credentials, codings))
 }
 
 /// One request in the gauge, from its head to the end of its answer.

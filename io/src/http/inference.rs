@@ -7,7 +7,7 @@ use smg_core::breaker::{Admission, Outcome};
 use smg_core::fleet::{ModelId, WorkerId};
 use smg_core::http1::{Known, find};
 use smg_core::policy::NoWorker;
-use smg_core::prompt::Endpoint;
+use smg_core::prompt::{Endpoint, OwnedPrompt};
 use smg_core::retry::{AttemptFailure, GiveUp, Retries, RetryPermit, parse_retry_after_ms};
 use tracing::{debug, info};
 
@@ -17,6 +17,7 @@ use crate::http::answer::{ErrorAnswer, ErrorCode};
 use crate::http::client::Interrupt;
 use crate::http::connection::{Connection, Next};
 use crate::http::exchange::{Answer, Credentials, ExchangeError, dispatch};
+use crate::http::lent::{Unread, read_prompt};
 use crate::http::meter::Meter;
 use crate::http::relay::{Ending, Relay};
 use crate::http::request::Request;
@@ -100,8 +101,9 @@ impl Connection {
 impl Flight<'_> {
     /// Decides on a worker and gets past its breaker. `Err`: the client has been answered.
     async fn choose(&mut self) -> Result<Chosen, Next> {
+        let prompt = self.lend().await?;
         for _ in 0..MAX_REFUSED_ADMISSIONS {
-            let in_flight = match self.decide().await? {
+            let in_flight = match self.decide(prompt.as_ref()).await? {
                 Ok(in_flight) => in_flight,
                 Err(error) => return Err(self.no_worker(error).await),
             };
@@ -127,9 +129,29 @@ impl Flight<'_> {
         Err(self.no_worker(RouteError::NoWorker(NoWorker::Unavailable)).await)
     }
 
-    async fn decide(&mut self) -> Result<Result<Taken, RouteError>, Next> {
+    /// Has the prompt read elsewhere if that takes long. `Err`: the client has been answered.
+    async fn lend(&mut self) -> Result<Option<Arc<OwnedPrompt>>, Next> {
+        let connection = &mut *self.connection;
+        let client = &mut connection.client;
+        match read_prompt(&connection.shard, client, self.endpoint, self.request).await {
+            Ok(prompt) => Ok(prompt),
+            Err(Unread::ClientGone) => Err(Next::Close),
+            Err(Unread::Refused(answer)) => Err(connection.fail(self.request, &answer).await),
+        }
+    }
+
+    async fn decide(
+        &mut self,
+        read: Option<&Arc<OwnedPrompt>>,
+    ) -> Result<Result<Taken, RouteError>, Next> {
         let shard = self.connection.shard.clone();
-        let routing = match shard.begin_routing(self.endpoint, self.request, &self.tried) {
+        let routing = match shard.begin_routing(
+            self.endpoint,
+            self.request,
+            self.credentials,
+            read,
+            &self.tried,
+        ) {
             Ok(routing) => routing,
             Err(error) => return Err(self.connection.fail(self.request, &error).await),
         };

@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,7 @@ use smg_core::fleet::WorkerId;
 
 use crate::fleet::Worker;
 use crate::http::transport::{Reader, Writer, split};
+use crate::runtime::reachability;
 use crate::shard::Shard;
 use crate::tls;
 
@@ -42,7 +44,9 @@ impl Upstream {
         timeout: Duration,
     ) -> io::Result<Self> {
         let opening = async {
-            let transport = split(TcpStream::connect_addr(worker.addr).await?);
+            let stream = TcpStream::connect_addr(worker.addr).await?;
+            reachability::watch(stream.as_raw_fd());
+            let transport = split(stream);
             match shard.shared.tls.workers.session(&worker.url) {
                 None => Ok(transport),
                 Some(session) => Box::pin(tls::secure(shard, session?, transport)).await,

@@ -17,9 +17,8 @@ use crate::shard::ConnectionState;
 
 /// How long an idle connection is kept between requests.
 pub const KEEP_ALIVE: Duration = Duration::from_secs(600);
-/// Bodies up to this size are given their whole buffer at once; larger ones begin with so much and
-/// double as they arrive, so that memory follows what was sent and not what was announced.
-const RESERVE_AT_ONCE: usize = 128 << 10;
+/// Where address space for a whole body is refused, it begins with so much and doubles as it arrives.
+const FIRST_PART: usize = 128 << 10;
 
 /// Why no request came out of the connection.
 pub enum Stop {
@@ -148,10 +147,11 @@ async fn fixed(
     while client.received().len() < end {
         let have = client.received().len();
         let missing = end - have;
-        let spare = if end - start <= RESERVE_AT_ONCE {
-            missing
-        } else {
-            missing.min(have.max(RESERVE_AT_ONCE))
+        // Address space for all of it: memory follows what arrives and not what was announced, and
+        // nothing is copied from buffer to buffer.
+        let spare = match client.received().try_reserve_exact(missing) {
+            Ok(()) => missing,
+            Err(_) => missing.min(have.max(FIRST_PART)),
         };
         fill(client, spare, stall).await?;
     }
@@ -204,7 +204,8 @@ async fn fill(client: &mut ClientSide, spare: usize, stall: Duration) -> Result<
     }
 }
 
-fn too_large(limit: usize) -> ErrorAnswer {
+/// 413.
+pub fn too_large(limit: usize) -> ErrorAnswer {
     ErrorAnswer::new(
         ErrorCode::RequestTooLarge,
         format!("the request body is over the limit of {limit} bytes (--max-payload-size)"),

@@ -14,6 +14,7 @@ use crate::fleet::Worker;
 use crate::http::answer::{ErrorAnswer, ErrorCode};
 use crate::http::body::{Body, CHUNK_TAIL};
 use crate::http::client::{ClientSide, Interrupt};
+use crate::http::cors::Cors;
 use crate::http::exchange::{Answer, Outgoing};
 use crate::http::meter::Meter;
 use crate::http::pool::Upstream;
@@ -81,7 +82,9 @@ impl Relay<'_> {
         let framing = ClientFraming::for_body(head.body, self.request.head.http10);
         let close = self.close || framing == ClientFraming::CloseDelimited;
         let mut out = Vec::with_capacity(head.len + 512 + (buf.len() - head.len));
-        write_response_head(&mut out, &buf, &head, &headers, &self.rewrite(framing, close));
+        let cors = self.request.cors.headers();
+        let rewrite = self.rewrite(framing, close, &cors);
+        write_response_head(&mut out, &buf, &head, &headers, &rewrite);
         if let Some(route) = in_flight.route() {
             append_route(&mut out, route);
         }
@@ -156,12 +159,18 @@ impl Relay<'_> {
         }
     }
 
-    fn rewrite(&self, framing: ClientFraming, close: bool) -> ResponseRewrite<'_> {
+    fn rewrite<'a>(
+        &'a self,
+        framing: ClientFraming,
+        close: bool,
+        cors: &'a [(&'a str, &'a [u8])],
+    ) -> ResponseRewrite<'a> {
         let config = &self.shard.shared.config;
         ResponseRewrite {
             request_id: &self.request.id,
             routed_worker: (!config.hide_worker_id).then(|| self.worker.url.as_str().as_bytes()),
             framing,
+            cors: (self.request.cors != Cors::Off).then_some(cors),
             connection_close: close,
             http10_client: self.request.head.http10,
         }

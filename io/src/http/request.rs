@@ -6,6 +6,8 @@ use std::time::Instant;
 
 use smg_core::http1::{Header, Known, RequestHead, find, path_and_query, split_query};
 
+use crate::http::coding::Coding;
+use crate::http::cors::Cors;
 use crate::http::route::Route;
 
 /// Buffers up to this size in bytes are not worth giving up.
@@ -27,6 +29,10 @@ pub struct Request {
     pub route: Route,
     /// The id returned to the client and sent to the worker.
     pub id: Box<[u8]>,
+    /// Codings of the body, in the order they were applied.
+    pub codings: Vec<Coding>,
+    /// What its answers tell browsers.
+    pub cors: Cors,
     /// When its first byte was read.
     pub started: Instant,
 }

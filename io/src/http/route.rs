@@ -118,6 +118,15 @@ impl Route {
         own.map_or(Self::Unknown, Self::Own)
     }
 
+    /// Methods the route answers to, for the `Allow` header.
+    pub fn allow(self) -> &'static str {
+        match self {
+            Self::Inference(_) => "POST",
+            Self::Own(own) => own.allow(),
+            Self::Unknown => "",
+        }
+    }
+
     /// Whether errors on this route take Anthropic's shape.
     pub fn is_anthropic(self) -> bool {
         self == Self::Inference(Endpoint::Messages)

@@ -54,6 +54,8 @@ pub struct ShardCells {
     pub admission: [Counter; 2],
     /// Requests refused because the queue was full, and because they waited too long.
     pub admission_rejected: [Counter; 2],
+    /// Bodies lent to the pool, by reason.
+    pub lent: [Counter; Lent::ALL.len()],
     /// Connection tasks ended by a panic.
     pub panics: Counter,
     /// Answers of workers per attempt and status.
@@ -124,6 +126,7 @@ impl ShardCells {
             connections_refused: Counter::default(),
             admission: Default::default(),
             admission_rejected: Default::default(),
+            lent: Default::default(),
             panics: Counter::default(),
             upstream_responses: table(STATUSES, Counter::default),
             upstream_send_retries: Counter::default(),
@@ -318,6 +321,26 @@ impl ModelCells {
             if let Some(count) = count {
                 counter.add(count);
             }
+        }
+    }
+}
+
+/// Why a body is read by the pool: `reason` of `smg_bodies_lent_total`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lent {
+    Compressed,
+    Large,
+}
+
+impl Lent {
+    /// Every reason, in the order of the tables.
+    pub const ALL: [Self; 2] = [Self::Compressed, Self::Large];
+
+    /// The label value.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Compressed => "compressed",
+            Self::Large => "large",
         }
     }
 }

@@ -17,6 +17,7 @@ use smg_core::policy::cache_aware::CacheAwareConfig;
 use smg_core::policy::consistent_hashing::HashedRequest;
 use smg_core::policy::sticky::{ActiveKeys, Assignment, KeyPermit, StickyMap};
 use smg_core::policy::{Candidates, Choice, NoWorker, PolicyState};
+use smg_core::prompt::Prompt;
 use smg_core::rng::Rng;
 
 use crate::config::{CacheIndex, Config};
@@ -59,7 +60,15 @@ pub enum Key<'a> {
     Tokens(&'a [u32]),
 }
 
-impl Key<'_> {
+impl<'a> Key<'a> {
+    /// That of a prompt: token IDs before text.
+    pub fn of(prompt: &Prompt<'a>) -> Self {
+        match prompt.tokens {
+            [] => Self::Text(prompt.text),
+            tokens => Self::Tokens(tokens),
+        }
+    }
+
     /// Number of token IDs, if they are known.
     pub fn tokens(&self) -> Option<u32> {
         match self {

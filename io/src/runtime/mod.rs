@@ -7,4 +7,5 @@ pub mod descriptors;
 pub mod driver;
 pub mod guard;
 pub mod mailbox;
+pub mod reachability;
 pub mod slice;

@@ -13,6 +13,7 @@ use tracing::warn;
 use super::Shard;
 use crate::http::answer::{self, ErrorAnswer, ErrorCode, Framing};
 use crate::http::connection::Connection;
+use crate::http::cors::Cors;
 use crate::http::transport;
 use crate::http2;
 use crate::runtime::guard;
@@ -131,7 +132,13 @@ async fn refuse(mut stream: TcpStream) {
         "the gateway has no room for another connection; retry later or raise --max-connections",
     )
     .retry_after(1);
-    let framing = Framing { request_id: b"", close: true, head_only: false, http10_client: false };
+    let framing = Framing {
+        request_id: b"",
+        cors: &Cors::Off,
+        close: true,
+        head_only: false,
+        http10_client: false,
+    };
     answer::write_error(&mut out, &error, false, framing);
     // The client may be gone already.
     let _ = stream.write(out).await;

@@ -7,6 +7,7 @@ use smg_core::policy::consistent_hashing::HashedRequest;
 use smg_core::policy::sticky::{header_key, routing_key as without_turns};
 
 use crate::config::Config;
+use crate::http::exchange::Credentials;
 use crate::http::request::Request;
 use crate::owner::Session;
 
@@ -52,6 +53,7 @@ pub(super) fn hashed<'a>(
     config: &Config,
     policy: PolicyKind,
     request: &'a Request,
+    credentials: Credentials,
     rid: Option<&'a str>,
 ) -> HashedRequest<'a> {
     if policy != PolicyKind::ConsistentHashing {
@@ -65,15 +67,10 @@ pub(super) fn hashed<'a>(
         // The gateway's own key is the same for every client and tells none of them apart.
         authorization: request
             .header(Known::Authorization)
-            .filter(|value| !holds_our_key(config, value)),
+            .filter(|_| !credentials.authorization_is_ours),
         forwarded_for: request.header(Known::XForwardedFor),
         cookie: named(request, "cookie"),
     }
-}
-
-fn holds_our_key(config: &Config, authorization: &[u8]) -> bool {
-    let ours = config.api_key.as_ref().map(|key| key.expose().as_bytes());
-    ours.is_some_and(|key| authorization.ends_with(key))
 }
 
 /// The first routing-key header that is usable.
@@ -120,6 +117,8 @@ mod tests {
             body,
             route,
             id: Box::default(),
+            codings: Vec::new(),
+            cors: crate::http::cors::Cors::Off,
             started,
         }
     }
@@ -131,6 +130,8 @@ mod tests {
         config
     }
 
+    const THEIRS: Credentials =
+        Credentials { authorization_is_ours: false, x_api_key_is_ours: false };
     const RANDOM: PolicyKind = PolicyKind::Random;
 
     #[test]
@@ -172,26 +173,23 @@ mod tests {
     #[test]
     fn the_gateways_own_key_is_not_hashed() {
         let policy = PolicyKind::ConsistentHashing;
-        let config = Config {
-            api_key: Some(crate::config::Secret::new("ours".into())),
-            ..Config::default()
-        };
-        let ours = request("Authorization: Bearer ours\r\n");
-        assert_eq!(hashed(&config, policy, &ours, None).authorization, None);
-        let theirs = request("Authorization: Bearer theirs-own\r\n");
-        let found = hashed(&config, policy, &theirs, None).authorization;
-        assert_eq!(found, Some(&b"Bearer theirs-own"[..]));
+        let config = Config::default();
+        let request = request("Authorization: Bearer key\r\n");
+        let ours = Credentials { authorization_is_ours: true, ..THEIRS };
+        assert_eq!(hashed(&config, policy, &request, ours, None).authorization, None);
+        let found = hashed(&config, policy, &request, THEIRS, None).authorization;
+        assert_eq!(found, Some(&b"Bearer key"[..]));
     }
 
     #[test]
     fn the_rid_is_hashed_only_under_the_override() {
         let request = request("x-smg-routing-key: a_t1\r\nCookie: c=1\r\n");
         let policy = PolicyKind::ConsistentHashing;
-        let plain = hashed(&Config::default(), policy, &request, Some("r"));
+        let plain = hashed(&Config::default(), policy, &request, THEIRS, Some("r"));
         assert_eq!((plain.rid, plain.routing_key), (None, Some(&b"a_t1"[..])));
         assert_eq!(plain.cookie, Some(&b"c=1"[..]));
         let config = overriding(&[ROUTING_KEY]);
-        assert_eq!(hashed(&config, policy, &request, Some("r")).rid, Some(&b"r"[..]));
-        assert_eq!(hashed(&config, RANDOM, &request, None).routing_key, None);
+        assert_eq!(hashed(&config, policy, &request, THEIRS, Some("r")).rid, Some(&b"r"[..]));
+        assert_eq!(hashed(&config, RANDOM, &request, THEIRS, None).routing_key, None);
     }
 }

@@ -32,7 +32,7 @@ use crate::runtime::{clock, guard};
 use crate::shared::Shared;
 
 pub use connections::{ConnectionState, Connections, EndedBy};
-pub use routing::{Step, Waiting};
+pub use routing::{Step, Waiting, unreadable};
 pub use start::{ShardStart, StartError, start};
 
 /// State of one shard. Only its thread has it.

@@ -4,17 +4,19 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use smg_core::fleet::{ModelError, ModelId, ModelPlacement, WorkerId};
 use smg_core::http1::Known;
 use smg_core::policy::consistent_hashing::HashedRequest;
-use smg_core::prompt::{Endpoint, Prompt, parse_routing_tokens};
+use smg_core::prompt::{Endpoint, OwnedPrompt, PromptError, Want, parse_routing_tokens};
 
 use super::{Shard, keys};
 use crate::fleet::Fleet;
 use crate::http::answer::{ErrorAnswer, ErrorCode};
+use crate::http::exchange::Credentials;
 use crate::http::request::Request;
 use crate::messages::{Message, OwnedAsk, RouteReply, RouteRequest, Taken};
 use crate::owner::{Ask, Key, RouteError};
@@ -43,7 +45,8 @@ pub enum Step {
 }
 
 impl Shard {
-    /// Reads what `request` routes on and decides, or asks the model's owner to.
+    /// Reads what `request` routes on and decides, or asks the model's owner to. A prompt that has been
+    /// `read` already is not read again.
     ///
     /// # Errors
     /// An answer for the client when the request cannot be routed at all.
@@ -51,22 +54,26 @@ impl Shard {
         self: &Rc<Self>,
         endpoint: Endpoint,
         request: &Request,
+        credentials: Credentials,
+        read: Option<&Arc<OwnedPrompt>>,
         excluded: &[WorkerId],
     ) -> Result<Routing, ErrorAnswer> {
         let fleet = self.shared.fleet.load();
         let config = &self.shared.config;
         let mut tokens = self.tokens.borrow_mut();
-        let hinted = request
+        let is_hinted = request
             .header(Known::SmgRoutingTokens)
             .is_some_and(|value| parse_routing_tokens(value, &mut tokens));
+        let hinted: &[u32] = if is_hinted { &tokens } else { &[] };
         let mut extractor = self.extractor.borrow_mut();
-        let tokens_only = fleet.wants.tokens && endpoint == Endpoint::Generate;
-        let prompt = if fleet.wants.prompt || tokens_only {
-            extractor.extract(endpoint, request.body())
-        } else {
-            extractor.extract_head(endpoint, request.body())
-        }
-        .map_err(|error| ErrorAnswer::new(ErrorCode::JsonParseError, error.to_string()))?;
+        let prompt = match read {
+            Some(read) => read.prompt(),
+            None => match wanted(&fleet, endpoint) {
+                Want::Everything => extractor.extract(endpoint, request.body()),
+                Want::Head => extractor.extract_head(endpoint, request.body()),
+            }
+            .map_err(unreadable)?,
+        };
         if prompt.model_is_unusable {
             let message = "\"model\" must be a string that names a model";
             return Err(ErrorAnswer::new(ErrorCode::BadRequest, message));
@@ -74,12 +81,13 @@ impl Shard {
         let model = resolve(&fleet, prompt.model)?;
         let policy = fleet.policy(model.id);
         let ask = Ask {
-            key: key(&prompt, if hinted { &tokens } else { &[] }),
+            // A valid header's before the body's own.
+            key: if hinted.is_empty() { Key::of(&prompt) } else { Key::Tokens(hinted) },
             namespace: prompt.namespace.map(|namespace| namespace.0),
             excluded,
             session: keys::session(config, policy, request, prompt.rid),
             routing_key: keys::routing_key(config, policy, request),
-            hashed: keys::hashed(config, policy, request, prompt.rid),
+            hashed: keys::hashed(config, policy, request, credentials, prompt.rid),
             explain: config.enable_explain && request.header(Known::SmgExplain) == Some(b"1"),
         };
         if excluded.is_empty()
@@ -95,7 +103,8 @@ impl Shard {
         let step = if decider == self.index {
             Step::Decided(self.decide(&fleet, model, &ask))
         } else {
-            self.ask_owner(&fleet, model, decider, &ask)
+            let owned = read.filter(|_| hinted.is_empty());
+            self.ask_owner(&fleet, model, decider, &ask, owned)
         };
         Ok(Routing { model: model.id, stream: prompt.stream, step })
     }
@@ -107,6 +116,7 @@ impl Shard {
         model: &ModelPlacement,
         owner: usize,
         ask: &Ask<'_>,
+        owned: Option<&Arc<OwnedPrompt>>,
     ) -> Step {
         let sticky = ask.session.is_some() || ask.routing_key.is_some();
         let patience = if sticky { STICKY_PATIENCE } else { OWNER_PATIENCE };
@@ -115,7 +125,7 @@ impl Shard {
             from: self.index,
             ticket: ticket.number,
             model: model.id,
-            ask: OwnedAsk::of(ask),
+            ask: OwnedAsk::of(ask, owned),
         };
         let message = Message::Route(Box::new(question));
         match self.shared.mesh.send(self.index, owner, message) {
@@ -125,6 +135,11 @@ impl Shard {
                 Step::Decided(self.decide_alone(fleet, model, ask))
             }
         }
+    }
+
+    /// How much of a request to `endpoint` is to be read.
+    pub fn wanted(&self, endpoint: Endpoint) -> Want {
+        wanted(&self.shared.fleet.load(), endpoint)
     }
 
     /// A decision on load alone, after the owner stayed silent.
@@ -147,6 +162,16 @@ impl Shard {
         };
         self.decide_alone(&fleet, placed, &ask)
     }
+}
+
+fn wanted(fleet: &Fleet, endpoint: Endpoint) -> Want {
+    let tokens_only = fleet.wants.tokens && endpoint == Endpoint::Generate;
+    if fleet.wants.prompt || tokens_only { Want::Everything } else { Want::Head }
+}
+
+/// The answer to a body that no prompt can be read from.
+pub fn unreadable(error: PromptError) -> ErrorAnswer {
+    ErrorAnswer::new(ErrorCode::JsonParseError, error.to_string())
 }
 
 fn resolve<'a>(fleet: &'a Fleet, name: Option<&str>) -> Result<&'a ModelPlacement, ErrorAnswer> {
@@ -181,15 +206,6 @@ fn shorten(name: &str) -> &str {
     match name.char_indices().nth(LONGEST) {
         Some((end, _)) => &name[..end],
         None => name,
-    }
-}
-
-/// Token IDs before text, and a valid header's before the body's own.
-fn key<'a>(prompt: &Prompt<'a>, hinted: &'a [u32]) -> Key<'a> {
-    match (hinted, prompt.tokens) {
-        ([], []) => Key::Text(prompt.text),
-        ([], tokens) => Key::Tokens(tokens),
-        (hinted, _) => Key::Tokens(hinted),
     }
 }
 

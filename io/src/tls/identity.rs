@@ -5,7 +5,6 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use rustls::crypto::ring;
 use rustls::server::ServerConfig;
-use tracing::{info, warn};
 
 use super::files::{Identity, Named, TlsError};
 
@@ -36,21 +35,10 @@ impl TlsServer {
     /// Loads the files anew for connections accepted from now on; open ones go on as they are.
     ///
     /// # Errors
-    /// As [`TlsServer::load`]; the certificate in use stays, and a log line says so.
+    /// As [`TlsServer::load`]; what was loaded before stays in use.
     pub fn reload(&self) -> Result<(), TlsError> {
-        match server_config(&self.identity) {
-            Ok(config) => {
-                self.current.store(config);
-                info!(target: "smg::tls", certificate = %self.identity.cert_path.display(),
-                    "certificate and key were loaded anew; new connections get them");
-                Ok(())
-            }
-            Err(error) => {
-                warn!(target: "smg::tls", %error,
-                    "certificate and key were not replaced; the ones loaded before stay in use");
-                Err(error)
-            }
-        }
+        self.current.store(server_config(&self.identity)?);
+        Ok(())
     }
 }
 

@@ -12,6 +12,7 @@ use tracing::debug;
 use super::pump::{self, HandshakeError};
 use crate::http::answer::{self, ErrorAnswer, ErrorCode, Framing};
 use crate::http::connection::Connection;
+use crate::http::cors::Cors;
 use crate::http::pipe;
 use crate::http::transport::{Reader, Writer, split_pipe};
 use crate::http2;
@@ -92,7 +93,13 @@ async fn refuse_plain_http(reader: &mut Reader, writer: &mut Writer) {
         ErrorCode::BadRequest,
         "this port speaks TLS; send the request to https:// instead of http://",
     );
-    let framing = Framing { request_id: b"", close: true, head_only: false, http10_client: false };
+    let framing = Framing {
+        request_id: b"",
+        close: true,
+        head_only: false,
+        http10_client: false,
+        cors: &Cors::Off,
+    };
     let mut out = Vec::new();
     answer::write_error(&mut out, &error, false, framing);
     if writer.write_all(out, 0).await.0.is_err() {

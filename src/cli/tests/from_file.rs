@@ -274,6 +274,9 @@ fn sample(arg: &Arg) -> (String, String) {
         "io-driver" => "epoll",
         "data-cpus" | "control-cpus" => "0-1",
         "api-key" | "admin-api-key" => "k",
+        "cors-allowed-origins" => "https://a",
+        // A file of one line on every Linux.
+        "api-key-file" => "/proc/sys/kernel/ostype",
         "request-id-headers" | "routing-key-headers" => "x-a",
         "retry-max-backoff-ms" => "60",
         long if other_half(long).is_some() || long == "ca-cert-paths" => "x.pem",

@@ -249,6 +249,18 @@ const REFUSED: &[(&str, &[&str], &str, &str)] = &[
         "Must be one of error, warn, info, debug, trace",
     ),
     ("log_json", &["--log-json=maybe"], "maybe", "Must be one of true, false"),
+    (
+        "cors_allowed_origins",
+        &["--cors-allowed-origins", "https://a/"],
+        "https://a/",
+        "Must end after the host or port: no path, user or / at the end",
+    ),
+    (
+        "cors_allowed_origins",
+        &["--cors-allowed-origins", "https://a", "*"],
+        "https://a *",
+        "* stands for every origin: alone",
+    ),
     ("api_key", &["--api-key="], "(empty)", "Must not be empty"),
     (
         "admin_api_key",

@@ -133,7 +133,8 @@ impl Client {
     /// The connection ended or stalled before a head was whole, or the answer stalled.
     pub fn try_response(&mut self) -> io::Result<Response> {
         let head = self.wire.head()?.ok_or(io::ErrorKind::UnexpectedEof)?;
-        let body = self.wire.body(&head, true)?;
+        // 204 has neither a body nor a length.
+        let body = self.wire.body(&head, head.status() != 204)?;
         Ok(Response { head, body: body.bytes, complete: body.complete })
     }
 

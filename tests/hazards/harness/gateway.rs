@@ -287,9 +287,18 @@ impl Gateway {
 
     /// Resident memory of its process in bytes.
     pub fn resident_bytes(&self) -> usize {
+        self.bytes("VmRSS:")
+    }
+
+    /// The most that was ever resident.
+    pub fn peak_resident_bytes(&self) -> usize {
+        self.bytes("VmHWM:")
+    }
+
+    fn bytes(&self, of: &str) -> usize {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()));
         let status = status.expect("a running process");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let line = status.lines().find_map(|line| line.strip_prefix(of));
         let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<usize>().ok());
         kib.expect("a size in kB") << 10
     }

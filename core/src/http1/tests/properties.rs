@@ -34,6 +34,7 @@ fn header_name() -> impl Strategy<Value = String> {
         "X-Tag",
         "x-smg-routing-key",
         "x-smg-error-code",
+        "X-Smg-Route",
         "x-smg-routed-worker-id",
         "Date",
         "X",
@@ -252,12 +253,13 @@ proptest! {
         let (head, headers) = response(&bytes);
         let framing = ClientFraming::for_body(head.body, http10_client);
         let rewrite = ResponseRewrite {
-            request_id: b"id-1", routed_worker: Some(b"w"), framing, connection_close, http10_client,
+            request_id: b"id-1", routed_worker: Some(b"w"), framing, cors: None, connection_close,
+            http10_client,
         };
         let mut out = Vec::new();
         write_response_head(&mut out, &bytes, &head, &headers, &rewrite);
 
-        let mut never = vec!["x-request-id", "x-smg-error-code", "x-smg-routed-worker-id"];
+        let mut never = vec!["x-request-id", "x-smg-error-code", "x-smg-route", "x-smg-routed-worker-id"];
         if status != 304 {
             never.push("content-length");
         }
@@ -399,8 +401,8 @@ proptest! {
             prop_assert!(head.len <= bytes.len() && bytes[..head.len].ends_with(b"\r\n\r\n"));
             let framing = ClientFraming::for_body(head.body, false);
             let rewrite = ResponseRewrite {
-                request_id: b"id", routed_worker: None, framing, connection_close: false,
-                http10_client: false,
+                request_id: b"id", routed_worker: None, framing, cors: None,
+                connection_close: false, http10_client: false,
             };
             let mut out = Vec::new();
             write_response_head(&mut out, &bytes, &head, &headers, &rewrite);

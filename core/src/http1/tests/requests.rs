@@ -478,6 +478,7 @@ fn every_known_name_is_known_in_any_case() {
         ("Retry-After", K::RetryAfter),
         ("X-SMG-Error-Code", K::SmgErrorCode),
         ("x-smg-explain", K::SmgExplain),
+        ("X-SMG-Route", K::SmgRoute),
         ("X-SMG-Routed-Worker-Id", K::SmgRoutedWorkerId),
         ("X-SMG-Routing-Key", K::SmgRoutingKey),
         ("X-SMG-Routing-Tokens", K::SmgRoutingTokens),

@@ -20,6 +20,7 @@ const ANSWER: ResponseRewrite<'static> = ResponseRewrite {
     request_id: b"id-1",
     routed_worker: Some(b"w1"),
     framing: ClientFraming::AsContentLength(2),
+    cors: None,
     connection_close: false,
     http10_client: false,
 };
@@ -158,6 +159,7 @@ fn a_response_comes_back_with_its_end_to_end_headers_as_they_were() {
         b"HTTP/1.0 404 Not Here\r\nDate: Tue, 15 Nov 1994 08:12:31 GMT\r\nServer: uvicorn\r\n\
           Connection: keep-alive, X-Private\r\nX-Private: 1\r\nSet-Cookie: a=1; Path=/\r\n\
           X-SMG-Error-Code: forged\r\nX-Mid:  m \r\nx-smg-routed-worker-id: forged\r\n\
+          X-SMG-Route: forged\r\n\
           Set-Cookie: b=2\r\nX-Request-Id: from-worker\r\nKeep-Alive: timeout=5, max=10\r\n\
           Proxy-Authenticate: Basic\r\nUpgrade: h2c\r\nTE: trailers\r\nProxy-Connection: keep-alive\r\n\
           Trailer: X-Sum\r\ncontent-length: 2\r\nRetry-After: 7\r\nContent-Encoding: gzip\r\n\r\n{}",
@@ -168,6 +170,24 @@ fn a_response_comes_back_with_its_end_to_end_headers_as_they_were() {
          Content-Encoding: gzip\r\nx-request-id: id-1\r\nx-smg-routed-worker-id: w1\r\n\
          content-length: 2\r\n\r\n";
     assert_eq!(out, want);
+}
+
+#[test]
+fn what_a_worker_tells_browsers_is_replaced_as_a_whole() {
+    let bytes = b"HTTP/1.1 200 OK\r\nAccess-Control-Allow-Origin: *\r\nVary: Accept\r\n\
+        access-control-ALLOW-credentials: true\r\nX-Access-Control-A: 1\r\nAccess-Control: 2\r\n\
+        content-length: 2\r\n\r\n{}";
+    let ours: [(&str, &[u8]); 2] =
+        [("access-control-allow-origin", b"https://a"), ("vary", b"origin")];
+    let rewrite = ResponseRewrite { cors: Some(&ours), routed_worker: None, ..ANSWER };
+    let want = "HTTP/1.1 200 OK\r\nVary: Accept\r\nX-Access-Control-A: 1\r\nAccess-Control: 2\r\n\
+        x-request-id: id-1\r\naccess-control-allow-origin: https://a\r\nvary: origin\r\n\
+        content-length: 2\r\n\r\n";
+    assert_eq!(returned(bytes, &rewrite), want);
+    let nothing = ResponseRewrite { cors: Some(&[]), ..rewrite };
+    assert!(!returned(bytes, &nothing).to_ascii_lowercase().contains("\naccess-control-"));
+    let off = ResponseRewrite { cors: None, ..rewrite };
+    assert!(returned(bytes, &off).contains("access-control-ALLOW-credentials: true\r\n"));
 }
 
 #[test]

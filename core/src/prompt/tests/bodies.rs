@@ -1,6 +1,7 @@
 //! Bodies that must be accepted whatever the fields routing does not need, and bodies that must be
 //! refused with a useful message.
 
+use super::super::prune::prune;
 use super::super::{MAX_DEPTH, PRUNE_ABOVE_BYTES};
 use super::{Endpoint, PromptError, extract, text};
 use Endpoint::{Chat, Generate};
@@ -131,6 +132,32 @@ fn bodies_above_the_pruning_size_read_the_same() {
     assert_reads_as_usual(body);
     let long = format!(r#"{{"text":"{filler}"}}"#);
     assert_eq!(text(Generate, long), filler);
+}
+
+#[test]
+fn pruning_copies_no_images() {
+    let image = format!("data:{}\\ud800{}", "A".repeat(200), "B".repeat(300));
+    let body = format!(
+        r#"{{"messages":[{{"role":"user","content":[{{"image_url":{{"url":"{image}"}},"n":1.5}}]}}],"image":"{image}"}}"#
+    );
+    let mut kept = b"what was there before".to_vec();
+    prune(body.as_bytes(), &mut kept).unwrap();
+    let expected = r#"{"messages":[{"role":"user","content":[{"image_url":{"url":""},"n":0.5}]}]}"#;
+    assert_eq!(String::from_utf8(kept).unwrap(), expected);
+}
+
+#[test]
+fn pruning_keeps_texts_of_any_length_under_any_spelling_of_their_names() {
+    let long = |letter: &str| letter.repeat(1000);
+    let (a, b, c, d) = (long("a"), long("b"), long("c"), long("d"));
+    let body = format!(
+        r#"{{"x":1e999,"messages":[{{"conten\u0074":"{a}","role":"assistant","reasoning_content":"{b}"}},{{"content":["{c}",{{"text":"{d}","type":"text","name":"{d}"}}]}}]}}"#
+    );
+    assert_eq!(text(Chat, body), format!("{a} {b} {c} {d}"));
+    assert_eq!(
+        text(Generate, format!(r#"{{"x":1e999,"text":["{a}","{b}"]}}"#)),
+        format!("{a} {b}")
+    );
 }
 
 #[test]

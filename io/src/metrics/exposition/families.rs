@@ -13,7 +13,7 @@ use crate::messages::SweepReport;
 use crate::metrics::cell::HistogramTotal;
 use crate::metrics::cells::{CellsView, MODEL_LABELS, RATIO_BOUNDS};
 use crate::metrics::{
-    AGE_BOUNDS_SECS, BranchFamily, Counter, ErrorKind, Histogram, ShardCells, WorkerErrorKind,
+    AGE_BOUNDS_SECS, BranchFamily, Counter, ErrorKind, Histogram, Lent, ShardCells, WorkerErrorKind,
 };
 use crate::shared::Shared;
 
@@ -47,6 +47,7 @@ pub fn write_all(
     super::streams::write(text, &page);
     super::breakers::write(text, &page);
     super::admission::write(text, shared);
+    super::reloads::write(text, shared);
     super::engines::write(text, page.fleet, loads);
 }
 
@@ -114,6 +115,12 @@ impl Page<'_> {
         for Named(name, help, cell) in counters {
             text.family(name, Family::Counter, help);
             text.sample(name, &[], self.sum(cell) as f64);
+        }
+        let name = "smg_bodies_lent_total";
+        text.family(name, Family::Counter, "Request bodies read by the pool, by reason.");
+        for reason in Lent::ALL {
+            let count = self.sum(|cells| cells.lent[reason as usize].get());
+            text.sample(name, &[("reason", reason.label())], count as f64);
         }
     }
 
