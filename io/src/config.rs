@@ -15,6 +15,8 @@ pub use smg_core::policy::PolicyKind;
 pub use smg_core::policy::PolicyKind as PolicyName;
 pub use worker_url::{WorkerUrl, WorkerUrlError};
 
+use crate::tls::{Identity, WorkerTlsConfig};
+
 mod api_keys;
 mod origins;
 mod worker_url;
@@ -26,6 +28,10 @@ pub struct Config {
     pub host: IpAddr,
     /// Port of `host`, never 0.
     pub port: u16,
+    /// Certificate and key of the main listener; `None` is plain HTTP.
+    pub tls: Option<Identity>,
+    /// TLS to workers whose URL begins with `https`.
+    pub worker_tls: WorkerTlsConfig,
     /// Port of a second listener for the probe routes alone, on `host`.
     pub health_check_port: Option<u16>,
     /// Workers registered at start, in order, without repeats. May be empty.
@@ -89,6 +95,8 @@ impl Default for Config {
         Self {
             host: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             port: 30_000,
+            tls: None,
+            worker_tls: WorkerTlsConfig::default(),
             health_check_port: None,
             worker_urls: Vec::new(),
             model_aliases: Vec::new(),

@@ -20,6 +20,7 @@ use crate::runtime::descriptors;
 use crate::runtime::driver::DriverError;
 use crate::shard::{self, ShardStart, StartError};
 use crate::shared::{Memory, Phase, Shared};
+use crate::tls::{Tls, TlsError};
 
 use signals::Signal;
 pub use signals::Signals;
@@ -46,6 +47,9 @@ pub enum LaunchError {
     /// A CPU list that cannot be used.
     #[error(transparent)]
     Cpus(#[from] CpuError),
+    /// A certificate or key that cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// An address that cannot be listened on.
     #[error("cannot listen on {addr} ({flag}): {error}{remedy}")]
     Listen {
@@ -84,7 +88,7 @@ impl From<StartError> for LaunchError {
 impl LaunchError {
     /// Whether the operator's configuration is at fault, rather than the machine or the program.
     pub fn is_usage(&self) -> bool {
-        matches!(self, Self::Cpus(_))
+        matches!(self, Self::Cpus(_) | Self::Tls(_))
     }
 }
 
@@ -125,6 +129,7 @@ impl Running {
             config.runtime.data_cpus.as_deref(),
             config.runtime.control_cpus.as_deref(),
         )?;
+        let tls = Tls::load(&config)?;
         let addr = SocketAddr::new(config.host, config.port);
         let sockets = ControlSockets {
             metrics: listen(
@@ -152,7 +157,7 @@ impl Running {
                 "a model's trees are split over all shards; there are not more");
         }
         let (commands, receiver) = async_channel::bounded(COMMAND_QUEUE);
-        let shared = Arc::new(Shared::new(config, memory, shards, commands)?);
+        let shared = Arc::new(Shared::new(config, tls, memory, shards, commands)?);
         let (fault, faults) = mpsc::channel();
         let ended = |name: String| {
             let (fault, report) = (fault.clone(), report.clone());
@@ -179,7 +184,8 @@ impl Running {
         shared.enter(Phase::Running);
         log_drivers(&shared);
         let version = env!("CARGO_PKG_VERSION");
-        info!(target: "smg", %addr, shards, ?data, version, "gateway is listening");
+        let tls = shared.tls.clients.is_some();
+        info!(target: "smg", %addr, tls, shards, ?data, version, "gateway is listening");
         let reloader = Reloader::start(shared.clone(), reload::sources(&shared))?;
         Ok(Self { shared, listeners: kept, faults, reloader })
     }
@@ -205,7 +211,7 @@ impl Running {
         self.close();
         // What had connected by then is read first: only then is a count of zero the end.
         self.wait_without_a_second(signals, CLOSE_SETTLE)?;
-        while self.shared.requests_active() > 0 {
+        while self.shared.answers_under_way() {
             if Instant::now() >= deadline {
                 let cut = self.shared.requests_active();
                 warn!(target: "smg", cut, "the grace period is over; cutting what is left");

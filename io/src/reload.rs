@@ -16,16 +16,19 @@ use crate::shared::Shared;
 pub enum Subject {
     /// `--api-key-file`.
     ApiKeys,
+    /// `--tls-cert-path` and `--tls-key-path`.
+    Certificate,
 }
 
 impl Subject {
     /// Every subject, in the order of the tables.
-    pub const ALL: [Self; 1] = [Self::ApiKeys];
+    pub const ALL: [Self; 2] = [Self::ApiKeys, Self::Certificate];
 
     /// Its name in logs and metrics.
     pub fn label(self) -> &'static str {
         match self {
             Self::ApiKeys => "api_keys",
+            Self::Certificate => "tls_certificate",
         }
     }
 }
@@ -60,7 +63,19 @@ pub struct Source {
 /// What the configuration says can be read again.
 pub fn sources(shared: &Shared) -> Vec<Source> {
     let api_keys = shared.config.api_key_file.as_ref().map(|file| api_keys(file.path.clone()));
-    api_keys.into_iter().collect()
+    let certificate = shared.config.tls.as_ref().map(|_| certificate());
+    api_keys.into_iter().chain(certificate).collect()
+}
+
+fn certificate() -> Source {
+    let reload = |shared: &Shared| match &shared.tls.clients {
+        Some(tls) => match tls.reload() {
+            Ok(()) => Ok("certificate and key for new connections".to_owned()),
+            Err(error) => Err(error.to_string()),
+        },
+        None => Err("there is no certificate".to_owned()),
+    };
+    Source { subject: Subject::Certificate, reload: Box::new(reload) }
 }
 
 fn api_keys(path: std::path::PathBuf) -> Source {

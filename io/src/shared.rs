@@ -22,6 +22,7 @@ use crate::owner::Parts;
 use crate::reload;
 use crate::runtime::driver::DriverReport;
 use crate::runtime::mailbox::Mesh;
+use crate::tls::Tls;
 
 /// Shared by every thread; cheap to reach, written only through its own parts.
 pub struct Shared {
@@ -61,6 +62,10 @@ pub struct Shared {
     pub bodies: Pool,
     /// Client connections over all shards, bounded by `--max-connections`.
     pub connections: AtomicUsize,
+    /// HTTP/2 connections that have had a request, over all shards.
+    pub http2_connections: AtomicUsize,
+    /// TLS towards clients and workers.
+    pub tls: Tls,
     phase: AtomicU8,
 }
 
@@ -88,9 +93,10 @@ pub enum Phase {
 }
 
 impl Shared {
-    /// Assembles the shared state; `shards` is their number.
+    /// Assembles the shared state; `shards` is their number, `tls` what it says about TLS, loaded.
     pub fn new(
         config: Config,
+        tls: Tls,
         memory: Memory,
         shards: usize,
         control: async_channel::Sender<Command>,
@@ -101,6 +107,8 @@ impl Shared {
             admission: Admission::new(&config.admission, shards),
             bodies: Pool::default(),
             connections: AtomicUsize::new(0),
+            http2_connections: AtomicUsize::new(0),
+            tls,
             parts: Parts::new(&config.cache, shards),
             api_keys: ArcSwap::from_pointee(ApiKeys::of(&config)),
             reloads: reload::Counts::default(),
@@ -146,6 +154,12 @@ impl Shared {
     /// Requests whose answer has not ended, over all shards.
     pub fn requests_active(&self) -> i64 {
         self.cells.shards.iter().map(|cells| cells.requests_active.get()).sum()
+    }
+
+    /// Whether something of an answer is still to reach a client. What HTTP/2 holds of one is sent
+    /// before its connection ends.
+    pub fn answers_under_way(&self) -> bool {
+        self.requests_active() > 0 || self.http2_connections.load(Ordering::Relaxed) > 0
     }
 
     /// Notes the driver of a ring.

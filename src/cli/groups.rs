@@ -25,6 +25,7 @@ mod retry;
 mod runtime;
 mod shutdown;
 mod sticky;
+mod tls;
 mod workers;
 
 pub use demo::DemoArgs;
@@ -40,6 +41,8 @@ pub struct LaunchArgs {
     pub config: Option<String>,
     #[command(flatten)]
     listen: listen::ListenArgs,
+    #[command(flatten)]
+    tls: tls::TlsArgs,
     #[command(flatten)]
     workers: workers::WorkerArgs,
     #[command(flatten)]
@@ -84,9 +87,12 @@ impl LaunchArgs {
         let auth = self.auth.resolve()?;
         let load = self.load.resolve()?;
         let workers = self.workers.resolve()?;
+        let tls = self.tls.resolve()?;
         let config = Config {
             host: self.listen.host,
             port: self.listen.port,
+            tls: tls.clients,
+            worker_tls: tls.workers,
             health_check_port: self.listen.health_check_port,
             worker_urls: workers.urls,
             model_aliases: workers.aliases,

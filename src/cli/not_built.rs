@@ -8,12 +8,7 @@ use super::error::ConfigError;
 /// When a feature lands, its lines go and its flags are defined in a group. A flag that is defined
 /// in a group and listed here is refused and left out of `--help`.
 pub const NOT_BUILT: &[(&str, &str)] = &[
-    // TLS, HTTP/2
-    ("--tls-cert-path", "terminate TLS in a proxy in front of the gateway"),
-    ("--tls-key-path", "terminate TLS in a proxy in front of the gateway"),
-    ("--client-cert-path", "workers are reached over plain http"),
-    ("--client-key-path", "workers are reached over plain http"),
-    ("--ca-cert-paths", "workers are reached over plain http"),
+    // HTTP/2 to workers
     ("--upstream-http2", "leave it out, workers are spoken to in HTTP/1.1"),
     // Bodies and threads
     ("--max-buffered-request-bytes", "leave it out, bodies are read up to --max-payload-size"),

@@ -258,9 +258,8 @@ fn flags_of_features_that_are_not_built_are_refused() {
          keep a client on one of them in the load balancer"
     );
     assert_eq!(
-        complaint(&["--tls-cert-path=/x.pem", "--tls-key-path=/x.key"]),
-        "--tls-cert-path is not available in this version of smg: terminate TLS in a proxy in \
-         front of the gateway"
+        complaint(&["--log-dir=/x", "--history-backend=redis"]),
+        "--log-dir is not available in this version of smg: logs go to standard output, redirect it"
     );
     // Before a mistake that clap would have found.
     assert!(complaint(&["--port", "x", "--pd-disaggregation"]).starts_with("--pd-disaggregation"));

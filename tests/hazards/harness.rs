@@ -3,7 +3,9 @@
 
 mod client;
 mod gateway;
+pub mod http2;
 mod metrics;
+mod secure;
 mod wire;
 mod worker;
 
@@ -12,7 +14,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 pub use client::{Client, Response, chat, post};
-pub use gateway::{Gateway, OutputFile, Refusal, free_port};
+pub use gateway::{Gateway, Launch, OutputFile, Refusal, free_port};
+pub use http2::{Http2, RawHttp2};
+pub use secure::Certificate;
 pub use worker::{Exchange, Worker};
 
 /// How long anything is waited for before the test fails. Generous: the machine may be busy.

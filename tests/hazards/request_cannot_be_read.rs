@@ -11,7 +11,7 @@ fn it_is_answered_400_and_the_connection_ends() {
     for head in [
         "GET /health HTTP/1.2\r\nHost: gateway\r\n\r\n",
         "GET /health HTTP/2.0\r\nHost: gateway\r\n\r\n",
-        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        "PRI * HTTP/2.0\r\n\r\nXX\r\n\r\n",
         "GET /health HTTP/0.9\r\nHost: gateway\r\n\r\n",
         "CONNECT 127.0.0.1:443 HTTP/1.1\r\nHost: 127.0.0.1:443\r\n\r\n",
         "P(ST /v1/chat/completions HTTP/1.1\r\nHost: gateway\r\n\r\n",

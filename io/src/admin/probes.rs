@@ -54,13 +54,15 @@ mod tests {
     use crate::config::Config;
     use crate::fleet::Fleet;
     use crate::shared::Memory;
+    use crate::tls::Tls;
 
     #[test]
     fn readiness_waits_for_the_last_shard_and_ends_with_the_first_signal() {
         let (commands, _receiver) = async_channel::bounded(1);
+        let config = Config::default();
+        let tls = Tls::load(&config).unwrap();
         let shared =
-            Shared::new(Config::default(), Memory { reclaim: || {}, trim: || {} }, 2, commands)
-                .unwrap();
+            Shared::new(config, tls, Memory { reclaim: || {}, trim: || {} }, 2, commands).unwrap();
         let asked = || {
             let (status, _, body) = answer(&shared, b"/readiness").unwrap();
             let body: Value = serde_json::from_slice(&body).unwrap();

@@ -11,6 +11,7 @@ use crate::fleet::Worker;
 use crate::http::answer::{ErrorAnswer, ErrorCode};
 use crate::http::connection::{Connection, Next};
 use crate::http::request::Request;
+use crate::shared::Shared;
 
 /// For one worker's answer to a question of the gateway.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -18,6 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const FLUSH_PATIENCE: Duration = Duration::from_secs(45);
 
 async fn question(
+    shared: &Shared,
     worker: &Worker,
     method: &str,
     path: &str,
@@ -27,7 +29,8 @@ async fn question(
     let question = Question {
         method,
         addr: worker.addr,
-        host: worker.url.authority(),
+        url: &worker.url,
+        tls: &shared.tls.workers,
         path: &path,
         authorization: worker.authorization.as_deref(),
     };
@@ -36,13 +39,14 @@ async fn question(
 
 /// Passes a GET on to some ready worker and its answer back.
 pub async fn any_worker(connection: &mut Connection, request: &Request, path: &str) -> Next {
-    let worker = connection.shard().shared.fleet.load().any_ready().cloned();
+    let shared = connection.shard().shared.clone();
+    let worker = shared.fleet.load().any_ready().cloned();
     let Some(worker) = worker else {
         let error =
             ErrorAnswer::new(ErrorCode::NoAvailableWorkers, "no worker is ready").retry_after(1);
         return connection.fail(request, &error).await;
     };
-    match question(&worker, "GET", path, PATIENCE).await {
+    match question(&shared, &worker, "GET", path, PATIENCE).await {
         Ok(reply) => connection.reply(request, reply.status, JSON, &[], &reply.body).await,
         Err(_) => {
             let message = "the worker asked did not answer; retry";
@@ -54,10 +58,11 @@ pub async fn any_worker(connection: &mut Connection, request: &Request, path: &s
 
 /// Asks every worker to flush its prefix cache.
 pub async fn flush_cache(connection: &mut Connection, request: &Request) -> Next {
-    let fleet = connection.shard().shared.fleet.load_full();
+    let shared = connection.shard().shared.clone();
+    let fleet = shared.fleet.load_full();
     let (mut successful, mut failed) = (Vec::new(), Vec::new());
     for worker in fleet.iter() {
-        match question(worker, "POST", "/flush_cache", FLUSH_PATIENCE).await {
+        match question(&shared, worker, "POST", "/flush_cache", FLUSH_PATIENCE).await {
             Ok(reply) if reply.status < 300 => successful.push(worker.url.as_str().to_owned()),
             Ok(reply) => failed.push(json!({
                 "worker": worker.url.as_str(), "error": format!("status {}", reply.status)})),
@@ -80,10 +85,11 @@ pub async fn flush_cache(connection: &mut Connection, request: &Request) -> Next
 
 /// The metrics of all workers in one page.
 pub async fn engine_metrics(connection: &mut Connection, request: &Request) -> Next {
-    let fleet = connection.shard().shared.fleet.load_full();
+    let shared = connection.shard().shared.clone();
+    let fleet = shared.fleet.load_full();
     let mut pages = Vec::new();
     for worker in fleet.iter() {
-        if let Ok(reply) = question(worker, "GET", "/metrics", PATIENCE).await
+        if let Ok(reply) = question(&shared, worker, "GET", "/metrics", PATIENCE).await
             && reply.status == 200
             && let Ok(text) = String::from_utf8(reply.body)
         {

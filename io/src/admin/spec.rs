@@ -183,7 +183,7 @@ mod tests {
             (b"[]", "JSON object"),
             (b"{}", "url is required"),
             (br#"{"url":7}"#, "url must be a string"),
-            (br#"{"url":"a:1"}"#, "url: URL must start with http://"),
+            (br#"{"url":"a:1"}"#, "url: URL must start with http:// or https://"),
             (br#"{"url":"http://a","priority":-1}"#, "priority must be a whole number"),
             (br#"{"url":"http://a","labels":{"a":1}}"#, "labels must be"),
             (br#"{"url":"http://a","labels":{"policy":"cache_awre"}}"#, "is named \"cache_awre\""),

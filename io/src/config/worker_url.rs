@@ -7,15 +7,16 @@ use std::str::FromStr;
 /// Longest worker URL in bytes.
 const MAX_URL_BYTES: usize = 2048;
 
-/// A checked `http` URL of one worker.
+/// A checked `http` or `https` URL of one worker.
 ///
 /// The text is kept as given except for trailing slashes, the letter case of the host, zeros an IPv6
-/// address can do without, and the port if it is 80, so that one endpoint has one name. It is the
+/// address can do without, and the port if it is the scheme's (80, 443), so that one endpoint has one name. It is the
 /// worker's identity in metrics, logs and the admin routes. Names are not looked up: `localhost` and
 /// `127.0.0.1` are two workers.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WorkerUrl {
     text: String,
+    tls: bool,
     /// End of the authority in `text`, where the base path begins.
     authority_end: usize,
     /// End of the host in `text`.
@@ -23,8 +24,8 @@ pub struct WorkerUrl {
     port: u16,
 }
 
-const SCHEME: &str = "http://";
-const DEFAULT_PORT: u16 = 80;
+const PLAIN: &str = "http://";
+const SECURE: &str = "https://";
 
 impl WorkerUrl {
     /// The normal form, for example `http://10.0.0.7:8000/engine`.
@@ -32,18 +33,23 @@ impl WorkerUrl {
         &self.text
     }
 
-    /// Host and port as they go into the `Host` header; the port only if it is not 80.
+    /// Whether it is spoken to over TLS.
+    pub fn is_tls(&self) -> bool {
+        self.tls
+    }
+
+    /// Host and port as they go into the `Host` header; the port only if it is not the scheme's.
     pub fn authority(&self) -> &str {
-        &self.text[SCHEME.len()..self.authority_end]
+        &self.text[scheme(self.tls).0.len()..self.authority_end]
     }
 
     /// Host name or IP literal, an IPv6 one without its brackets.
     pub fn host(&self) -> &str {
-        let host = &self.text[SCHEME.len()..self.host_end];
+        let host = &self.text[scheme(self.tls).0.len()..self.host_end];
         host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
     }
 
-    /// Port to connect to; 80 unless given.
+    /// Port to connect to; the scheme's unless given.
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -73,8 +79,6 @@ pub enum WorkerUrlError {
     Malformed,
     /// No scheme.
     NoScheme,
-    /// TLS to workers.
-    HttpsNotAvailable,
     /// gRPC workers.
     GrpcNotAvailable,
     /// ZMQ workers.
@@ -97,17 +101,14 @@ impl fmt::Display for WorkerUrlError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Malformed => "Must be a URL such as http://10.0.0.7:8000",
-            Self::NoScheme => "URL must start with http://",
-            Self::HttpsNotAvailable => {
-                "https workers are not available in this version of smg; use http://"
-            }
+            Self::NoScheme => "URL must start with http:// or https://",
             Self::GrpcNotAvailable => {
                 "gRPC workers are not available in this version of smg; use the engine's http:// port"
             }
             Self::IpcNotAvailable => {
                 "ipc (ZMQ) workers are not available in this version of smg; use the engine's http:// port"
             }
-            Self::UnknownScheme => "URL must start with http:// (in lower case)",
+            Self::UnknownScheme => "URL must start with http:// or https:// (in lower case)",
             Self::UserInfo => {
                 "URL must not contain a user name or password; give the worker an api_key instead"
             }
@@ -133,7 +134,8 @@ impl FromStr for WorkerUrl {
         {
             return Err(WorkerUrlError::Malformed);
         }
-        let rest = after_scheme(given)?;
+        let (tls, rest) = after_scheme(given)?;
+        let (scheme, default_port) = scheme(tls);
         if rest.contains(['?', '#']) {
             return Err(WorkerUrlError::QueryOrFragment);
         }
@@ -147,29 +149,36 @@ impl FromStr for WorkerUrl {
         let (host, port) = split_authority(authority)?;
         let host = normal_host(host)?;
         let port_number = match port {
-            None => DEFAULT_PORT,
+            None => default_port,
             Some(digits) => parse_port(digits)?,
         };
-        let mut text = format!("{SCHEME}{host}");
+        let mut text = format!("{scheme}{host}");
         let host_end = text.len();
-        if port_number != DEFAULT_PORT {
+        if port_number != default_port {
             text.push_str(&format!(":{port_number}"));
         }
         let authority_end = text.len();
         text.push_str(path.trim_end_matches('/'));
-        Ok(Self { text, authority_end, host_end, port: port_number })
+        Ok(Self { text, tls, authority_end, host_end, port: port_number })
     }
 }
 
-fn after_scheme(url: &str) -> Result<&str, WorkerUrlError> {
-    if let Some(rest) = url.strip_prefix(SCHEME) {
-        return Ok(rest);
+/// A scheme with what follows it, and its port.
+fn scheme(tls: bool) -> (&'static str, u16) {
+    if tls { (SECURE, 443) } else { (PLAIN, 80) }
+}
+
+/// Whether it is spoken to over TLS, and the rest of the URL.
+fn after_scheme(url: &str) -> Result<(bool, &str), WorkerUrlError> {
+    for tls in [false, true] {
+        if let Some(rest) = url.strip_prefix(scheme(tls).0) {
+            return Ok((tls, rest));
+        }
     }
     let Some((scheme, _)) = url.split_once("://") else {
         return Err(WorkerUrlError::NoScheme);
     };
     Err(match scheme {
-        "https" => WorkerUrlError::HttpsNotAvailable,
         "grpc" | "grpcs" => WorkerUrlError::GrpcNotAvailable,
         "ipc" => WorkerUrlError::IpcNotAvailable,
         _ => WorkerUrlError::UnknownScheme,
@@ -247,6 +256,16 @@ mod tests {
     }
 
     #[test]
+    fn https_has_a_port_of_its_own() {
+        let worker = url("https://GPU1:443/engine/");
+        assert_eq!((worker.as_str(), worker.port()), ("https://gpu1/engine", 443));
+        assert_eq!((worker.authority(), worker.host(), worker.is_tls()), ("gpu1", "gpu1", true));
+        assert_eq!(url("https://gpu1:80").authority(), "gpu1:80");
+        assert_eq!(url("http://gpu1:443").authority(), "gpu1:443");
+        assert!(!url("http://gpu1:443").is_tls());
+    }
+
+    #[test]
     fn one_endpoint_has_one_name() {
         assert_eq!(url("http://GPU1:8000/"), url("http://gpu1:8000"));
         assert_eq!(url("http://gpu1:08000//"), url("http://gpu1:8000"));
@@ -270,7 +289,6 @@ mod tests {
 
     #[test]
     fn schemes_that_are_not_available_are_named() {
-        assert_eq!(error("https://a:1"), WorkerUrlError::HttpsNotAvailable);
         assert_eq!(error("grpc://a:1"), WorkerUrlError::GrpcNotAvailable);
         assert_eq!(error("grpcs://a:1"), WorkerUrlError::GrpcNotAvailable);
         assert_eq!(error("ipc:///tmp/engine"), WorkerUrlError::IpcNotAvailable);

@@ -8,7 +8,10 @@ use std::time::Duration;
 use smg_core::http1::{BodyLength, ChunkedDecoder};
 
 use super::seam::{Runtime, Stream, timeout};
+use super::secure::Secure;
+use crate::config::WorkerUrl;
 use crate::http::response_head::HeadParser;
+use crate::tls::WorkerTls;
 
 /// Largest answer body read, in bytes.
 const MAX_BODY: usize = 8 << 20;
@@ -25,14 +28,16 @@ pub struct Reply {
 }
 
 /// A question to one worker.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub struct Question<'a> {
     /// `GET` or `POST`.
     pub method: &'a str,
     /// Where the worker listens.
     pub addr: SocketAddr,
-    /// Its authority, for `Host`.
-    pub host: &'a str,
+    /// Its URL, for `Host` and for TLS.
+    pub url: &'a WorkerUrl,
+    /// TLS, if the URL asks for it.
+    pub tls: &'a WorkerTls,
     /// Path with query.
     pub path: &'a str,
     /// `Authorization`, if the worker has a key.
@@ -52,7 +57,14 @@ pub async fn ask<R: Runtime>(
 }
 
 async fn exchange<R: Runtime>(runtime: R, question: Question<'_>) -> io::Result<Reply> {
-    let mut stream = runtime.connect(question.addr).await?;
+    let stream = runtime.connect(question.addr).await?;
+    match question.tls.session(question.url) {
+        None => converse(stream, question).await,
+        Some(session) => converse(Secure::new(stream, session?), question).await,
+    }
+}
+
+async fn converse(mut stream: impl Stream, question: Question<'_>) -> io::Result<Reply> {
     stream.write_all(request(question)).await?;
     let mut buf = Vec::with_capacity(READ_BUFFER);
     let mut parser = HeadParser::default();
@@ -110,7 +122,8 @@ async fn receive(stream: &mut impl Stream, buf: &mut Vec<u8>) -> io::Result<usiz
 }
 
 fn request(question: Question<'_>) -> Vec<u8> {
-    let Question { method, host, path, authorization, .. } = question;
+    let Question { method, url, path, authorization, .. } = question;
+    let host = url.authority();
     let mut request = format!(
         "{method} {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: smg/{}\r\nAccept: */*\r\n\
          Connection: close\r\n",

@@ -248,7 +248,8 @@ impl<R: Runtime> Life<R> {
         let question = Question {
             method: "GET",
             addr,
-            host: spec.url.authority(),
+            url: &spec.url,
+            tls: &self.shared.tls.workers,
             path: &path,
             authorization: authorization.as_deref().map(str::as_bytes),
         };

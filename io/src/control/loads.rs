@@ -185,7 +185,8 @@ impl<R: Runtime> Monitor<R> {
         let question = Question {
             method: "GET",
             addr: worker.addr,
-            host: worker.url.authority(),
+            url: &worker.url,
+            tls: &self.shared.tls.workers,
             path: &path,
             authorization: worker.authorization.as_deref(),
         };

@@ -11,6 +11,7 @@ pub mod registry;
 pub mod resolver;
 pub mod scrape;
 pub mod seam;
+mod secure;
 mod start;
 
 use std::cell::RefCell;

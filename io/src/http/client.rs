@@ -68,6 +68,12 @@ impl ClientSide {
         std::mem::take(&mut self.buf)
     }
 
+    /// The transport and the bytes received, for another protocol. After [`ClientSide::fill`] nothing
+    /// else is on its way.
+    pub fn into_parts(self) -> (Reader, Vec<u8>) {
+        (self.reader, self.buf)
+    }
+
     /// Puts back bytes that belong to the next request, and remembers how large the present one
     /// was so that the next fits one read.
     pub fn begin_next(&mut self, ahead: Vec<u8>, message_len: usize) {

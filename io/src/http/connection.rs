@@ -1,11 +1,9 @@
 //! The life of one client connection: requests one after the other, each answered before the next is
 //! looked at.
 
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use monoio::net::TcpStream;
 use smg_core::http1::{BodyLength, Header, Method, path_and_query, split_query};
 
 use crate::admin;
@@ -20,7 +18,8 @@ use crate::http::read::{self, HeadRead, Stop};
 use crate::http::request::Request;
 use crate::http::request_id;
 use crate::http::route::{Route, method_index};
-use crate::http::transport::{Writer, split};
+use crate::http::transport::{Reader, Writer};
+use crate::http2;
 use crate::shard::{ConnectionState, Shard};
 
 /// A client that takes nothing of a short answer for this long is given up.
@@ -51,44 +50,49 @@ pub(crate) enum Next {
 }
 
 impl Connection {
-    /// Takes over an accepted connection.
+    /// Takes over the transport of a client; `client_addr` is its IP address as text.
     pub fn new(
         shard: Rc<Shard>,
-        stream: TcpStream,
-        peer: SocketAddr,
+        (reader, writer): (Reader, Writer),
+        client_addr: Box<[u8]>,
         state: Rc<ConnectionState>,
     ) -> Self {
-        let (reader, writer) = split(stream);
         let first_head = Duration::from_secs(shard.shared.config.limits.header_read_timeout_secs);
         Self {
             shard,
             client: ClientSide::new(reader, first_head),
             writer,
-            client_addr: peer.ip().to_canonical().to_string().into_bytes().into(),
+            client_addr,
             state,
             headers: Vec::new(),
         }
     }
 
-    /// Serves requests until either side ends the connection.
-    pub async fn run(mut self) {
+    /// Serves requests until either side ends the connection, or the client turns out to speak HTTP/2.
+    pub async fn run(mut self) -> Option<Box<http2::Start>> {
         let mut first = true;
         loop {
             self.state.idle.set(true);
             if self.shard.closing() && !first {
-                return;
+                return None;
             }
             let shared = self.shard.shared.clone();
             let read =
                 read::head(&mut self.client, &shared.config, &mut self.headers, first, &self.state)
                     .await;
+            if matches!(read, Err(Stop::Http2)) {
+                let (reader, received) = self.client.into_parts();
+                let transport = (reader, self.writer);
+                let start = http2::Start::new(transport, received, self.client_addr, self.state);
+                return Some(Box::new(start));
+            }
             self.state.begin_request();
             first = false;
             self.state.fresh.set(false);
             let next = match read {
                 // On the heap while it lasts, so that an idle connection is small.
                 Ok(head) => Box::pin(self.request(head)).await,
-                Err(Stop::Close) => Next::Close,
+                Err(Stop::Close | Stop::Http2) => Next::Close,
                 Err(Stop::Refuse(error)) => {
                     let cors = Cors::of(shared.config.cors_allowed_origins.as_ref(), b"", &[]);
                     Box::pin(self.refuse_unread(Route::Unknown, false, &error, b"", &cors)).await;
@@ -96,7 +100,7 @@ impl Connection {
                 }
             };
             if next == Next::Close {
-                return;
+                return None;
             }
         }
     }
@@ -152,7 +156,7 @@ impl Connection {
         let permit = match route {
             Route::Inference(_) => match self.admit().await {
                 Ok(permit) => Some(permit),
-                Err(Stop::Close) => return Next::Close,
+                Err(Stop::Close | Stop::Http2) => return Next::Close,
                 Err(Stop::Refuse(error)) => {
                     self.refuse_unread(route, head_only, &error, &id, &cors).await;
                     return Next::Close;
@@ -164,7 +168,7 @@ impl Connection {
         let whole =
             match read::body(&mut self.client, &mut self.writer, &shared.config, &head).await {
                 Ok(whole) => whole,
-                Err(Stop::Close) => return Next::Close,
+                Err(Stop::Close | Stop::Http2) => return Next::Close,
                 Err(Stop::Refuse(error)) => {
                     self.refuse_unread(route, head_only, &error, &id, &cors).await;
                     return Next::Close;

@@ -101,13 +101,13 @@ pub async fn dispatch(
 }
 
 async fn connect(
-    shard: &Shard,
+    shard: &Rc<Shard>,
     client: &mut ClientSide,
     worker: &Worker,
 ) -> Result<Upstream, ExchangeError> {
     let timeout = Duration::from_secs(shard.shared.config.limits.connect_timeout_secs);
     // On the heap, because it is large and rare.
-    match client.watch(Box::pin(Upstream::connect(worker.addr, timeout))).await {
+    match client.watch(Box::pin(Upstream::connect(shard, worker, timeout))).await {
         Ok(outcome) => outcome.map_err(|error| match descriptors::is_local_shortage(&error) {
             true => ExchangeError::Shortage(error),
             false => ExchangeError::Connect(error),

@@ -12,6 +12,7 @@ pub mod exchange;
 pub mod inference;
 pub mod lent;
 pub mod meter;
+pub mod pipe;
 pub mod pool;
 pub mod read;
 pub mod relay;

@@ -5,15 +5,18 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use monoio::net::TcpStream;
 use smg_core::fleet::WorkerId;
 
+use crate::fleet::Worker;
 use crate::http::transport::{Reader, Writer, split};
 use crate::runtime::reachability;
+use crate::shard::Shard;
+use crate::tls;
 
 /// Idle connections kept per worker and shard.
 pub const MAX_IDLE_PER_WORKER: usize = 512;
@@ -31,16 +34,27 @@ pub struct Upstream {
 }
 
 impl Upstream {
-    /// Opens a connection.
+    /// Opens a connection to `worker`, over TLS if its URL says so.
     ///
     /// # Errors
-    /// What the kernel says; `TimedOut` after `timeout`.
-    pub async fn connect(addr: SocketAddr, timeout: Duration) -> io::Result<Self> {
-        let stream = monoio::time::timeout(timeout, TcpStream::connect_addr(addr))
+    /// What the kernel or TLS says; `TimedOut` after `timeout`.
+    pub async fn connect(
+        shard: &Rc<Shard>,
+        worker: &Worker,
+        timeout: Duration,
+    ) -> io::Result<Self> {
+        let opening = async {
+            let stream = TcpStream::connect_addr(worker.addr).await?;
+            reachability::watch(stream.as_raw_fd());
+            let transport = split(stream);
+            match shard.shared.tls.workers.session(&worker.url) {
+                None => Ok(transport),
+                Some(session) => Box::pin(tls::secure(shard, session?, transport)).await,
+            }
+        };
+        let (reader, writer) = monoio::time::timeout(timeout, opening)
             .await
             .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-        reachability::watch(stream.as_raw_fd());
-        let (reader, writer) = split(stream);
         Ok(Self { reader, writer, reused: false })
     }
 

@@ -12,10 +12,11 @@ use crate::config::Config;
 use crate::http::answer::{ErrorAnswer, ErrorCode};
 use crate::http::client::{ClientSide, Interrupt};
 use crate::http::transport::Writer;
+use crate::http2::Preface;
 use crate::shard::ConnectionState;
 
 /// How long an idle connection is kept between requests.
-const KEEP_ALIVE: Duration = Duration::from_secs(600);
+pub const KEEP_ALIVE: Duration = Duration::from_secs(600);
 /// Where address space for a whole body is refused, it begins with so much and doubles as it arrives.
 const FIRST_PART: usize = 128 << 10;
 
@@ -25,6 +26,8 @@ pub enum Stop {
     Close,
     /// The client is told why, and the connection ends.
     Refuse(ErrorAnswer),
+    /// The connection begins as one of HTTP/2.
+    Http2,
 }
 
 /// A head that was read; the body is still to come.
@@ -54,7 +57,11 @@ pub async fn head(
                 state.begin_request();
                 client.set_deadline(limit);
             }
-            if cursor.ready(client.received()) {
+            let preface = if first { Preface::of(client.received()) } else { Preface::Absent };
+            if preface == Preface::Whole {
+                return Err(Stop::Http2);
+            }
+            if preface == Preface::Absent && cursor.ready(client.received()) {
                 match parse_request(client.received(), headers) {
                     Ok(Some(head)) => {
                         let started = started.unwrap_or_else(Instant::now);

@@ -188,6 +188,8 @@ impl Relay<'_> {
             if framing == ClientFraming::CloseDelimited {
                 // An orderly end would make it look whole.
                 self.writer.reset();
+            } else {
+                self.writer.cut();
             }
             return 0;
         }

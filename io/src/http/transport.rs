@@ -1,4 +1,5 @@
-//! One TCP connection as the relay uses it: a read that stays armed, and owned writes.
+//! One connection as the relay uses it: a read that stays armed, and owned writes. Below it is a
+//! socket, or one end of a [`pipe`](crate::http::pipe) to what stands between it and the socket.
 //!
 //! A read is never dropped while the connection lives, since bytes it received would be lost with
 //! it; it is kept, polled again later, and its bytes handed over then. That is what lets the relay
@@ -15,6 +16,7 @@ use monoio::buf::{IoBuf, IoBufMut, IoVecBuf};
 use monoio::io::{AsyncReadRent, AsyncWriteRent, OwnedReadHalf, OwnedWriteHalf, Splitable};
 use monoio::net::TcpStream;
 
+use crate::http::pipe;
 use crate::runtime::{budget, descriptors};
 
 type ReadOutcome = (io::Result<usize>, Vec<u8>);
@@ -27,8 +29,17 @@ pub fn split(stream: TcpStream) -> (Reader, Writer) {
     let _ = stream.set_nodelay(true);
     let fd = stream.as_raw_fd();
     let (read, write) = stream.into_split();
-    (Reader { state: State::Idle(read), fd }, Writer { half: write, fd })
+    (Reader { state: State::Idle(read), fd }, Writer(Sink::Socket { half: write, fd }))
 }
+
+/// The same for one side of a connection in memory.
+pub fn split_pipe(end: pipe::End) -> (Reader, Writer) {
+    let state = State::Piped(Box::new(Piped { receiver: end.receiver, buf: None }));
+    (Reader { state, fd: NO_SOCKET }, Writer(Sink::Pipe(end.sender)))
+}
+
+/// In place of the descriptor of a socket.
+pub const NO_SOCKET: RawFd = -1;
 
 /// The receiving half.
 pub struct Reader {
@@ -39,8 +50,16 @@ pub struct Reader {
 enum State {
     Idle(ReadHalf),
     Reading(PendingRead),
+    /// On the heap, so that connections over sockets stay small.
+    Piped(Box<Piped>),
     /// Only while a state is replaced.
     Moved,
+}
+
+struct Piped {
+    receiver: pipe::Receiver,
+    /// There is one while a read is armed.
+    buf: Option<Vec<u8>>,
 }
 
 impl Reader {
@@ -56,13 +75,21 @@ impl Reader {
                 });
                 self.state = State::Reading(read);
             }
+            State::Piped(mut piped) => {
+                piped.buf.get_or_insert(buf);
+                self.state = State::Piped(piped);
+            }
             other => self.state = other,
         }
     }
 
     /// Whether a read is under way.
     pub fn armed(&self) -> bool {
-        matches!(self.state, State::Reading(_))
+        match &self.state {
+            State::Reading(_) => true,
+            State::Piped(piped) => piped.buf.is_some(),
+            State::Idle(_) | State::Moved => false,
+        }
     }
 
     /// The outcome of the armed read: bytes appended (0 at the end of the stream) and the buffer.
@@ -79,13 +106,26 @@ impl Reader {
     }
 
     fn poll_at_once(&mut self, cx: &mut Context<'_>) -> Poll<ReadOutcome> {
-        let State::Reading(read) = &mut self.state else { return Poll::Pending };
-        match read.as_mut().poll(cx) {
-            Poll::Pending => Poll::Pending,
-            Poll::Ready((outcome, buf, half)) => {
-                self.state = State::Idle(half);
-                Poll::Ready((outcome, buf))
+        match &mut self.state {
+            State::Reading(read) => match read.as_mut().poll(cx) {
+                Poll::Pending => Poll::Pending,
+                Poll::Ready((outcome, buf, half)) => {
+                    self.state = State::Idle(half);
+                    Poll::Ready((outcome, buf))
+                }
+            },
+            State::Piped(piped) => {
+                let Piped { receiver, buf: armed } = &mut **piped;
+                let Some(mut buf) = armed.take() else { return Poll::Pending };
+                match receiver.poll_read(cx, &mut buf) {
+                    Poll::Ready(outcome) => Poll::Ready((outcome, buf)),
+                    Poll::Pending => {
+                        *armed = Some(buf);
+                        Poll::Pending
+                    }
+                }
             }
+            State::Idle(_) | State::Moved => Poll::Pending,
         }
     }
 
@@ -96,7 +136,10 @@ impl Reader {
 
     /// Whether the peer has closed its side or broken the connection, without reading.
     pub fn peer_has_left(&self) -> bool {
-        descriptors::ready_for(self.fd, libc::POLLRDHUP) != 0
+        match &self.state {
+            State::Piped(piped) => piped.receiver.sender_has_ended(),
+            _ => descriptors::ready_for(self.fd, libc::POLLRDHUP) != 0,
+        }
     }
 
     /// What the armed read has to show without waiting; `None` while nothing happened.
@@ -110,9 +153,9 @@ impl Reader {
 
 impl Drop for Reader {
     /// An armed read holds the descriptor open; shutting the socket down ends the read and tells
-    /// the peer at once.
+    /// the peer at once. The end of a pipe tells it by being dropped.
     fn drop(&mut self) {
-        if self.armed() {
+        if matches!(self.state, State::Reading(_)) {
             shutdown(self.fd);
         }
     }
@@ -125,17 +168,24 @@ pub fn shutdown(fd: RawFd) {
 }
 
 /// The sending half.
-pub struct Writer {
-    half: OwnedWriteHalf<TcpStream>,
-    fd: RawFd,
+pub struct Writer(Sink);
+
+enum Sink {
+    Socket { half: OwnedWriteHalf<TcpStream>, fd: RawFd },
+    Pipe(pipe::Sender),
 }
 
 impl Writer {
-    /// Sends `buf[start..]` whole and gives the buffer back.
+    /// Sends `buf[start..]` whole and gives the buffer back. The kernel has it then; through a pipe,
+    /// whoever is at its other end is done with it.
     pub async fn write_all(&mut self, mut buf: Vec<u8>, mut start: usize) -> ReadlessOutcome {
+        let half = match &mut self.0 {
+            Sink::Socket { half, .. } => half,
+            Sink::Pipe(sender) => return (send_through(sender, &buf[start..]).await, buf),
+        };
         while start < buf.len() {
             std::future::poll_fn(budget::poll_turn).await;
-            let (outcome, slice) = self.half.write(buf.slice(start..)).await;
+            let (outcome, slice) = half.write(buf.slice(start..)).await;
             budget::spend();
             buf = slice.into_inner();
             match outcome {
@@ -150,23 +200,28 @@ impl Writer {
 
     /// Resets the connection at once, so that the peer sees that something is missing. An orderly
     /// close would begin with the end of this direction, which is how a whole body ends too.
-    pub fn reset(&self) {
-        let nowhere = libc::sockaddr { sa_family: libc::AF_UNSPEC as u16, sa_data: [0; 14] };
-        // SAFETY: the descriptor is open as long as `half` is; the address lives through the call.
-        // Connecting to no address dissolves the connection (tcp_disconnect, connect(2)).
-        unsafe {
-            libc::connect(
-                self.fd,
-                &raw const nowhere,
-                size_of::<libc::sockaddr>() as libc::socklen_t,
-            );
+    pub fn reset(&mut self) {
+        match &mut self.0 {
+            Sink::Socket { fd, .. } => dissolve(*fd),
+            Sink::Pipe(sender) => sender.cut(),
+        }
+    }
+
+    /// The connection ends now and what was sent is not whole. A socket is left alone: what was sent
+    /// shows it by its framing. What is behind a pipe is told, as its own ending would say otherwise.
+    pub fn cut(&mut self) {
+        if let Sink::Pipe(sender) = &mut self.0 {
+            sender.cut();
         }
     }
 
     /// Ends this direction; what was written still arrives.
     pub async fn finish(&mut self) {
-        // An error means that the connection has ended already.
-        let _ = self.half.shutdown().await;
+        match &mut self.0 {
+            // An error means that the connection has ended already.
+            Sink::Socket { half, .. } => drop(half.shutdown().await),
+            Sink::Pipe(sender) => sender.finish(),
+        }
     }
 
     /// Sends `head` and then `body[range]`, in one system call where the socket takes it.
@@ -176,10 +231,20 @@ impl Writer {
         body: Rc<Vec<u8>>,
         range: std::ops::Range<usize>,
     ) -> ReadlessOutcome {
+        let half = match &mut self.0 {
+            Sink::Socket { half, .. } => half,
+            Sink::Pipe(sender) => {
+                let sent = match send_through(sender, &head).await {
+                    Ok(()) => send_through(sender, &body[range]).await,
+                    error => error,
+                };
+                return (sent, head);
+            }
+        };
         let mut message = Message::new(head, body, range);
         while message.remaining() > 0 {
             std::future::poll_fn(budget::poll_turn).await;
-            let (outcome, back) = self.half.writev(message).await;
+            let (outcome, back) = half.writev(message).await;
             budget::spend();
             message = back;
             match outcome {
@@ -190,6 +255,22 @@ impl Writer {
             }
         }
         (Ok(()), message.head)
+    }
+}
+
+async fn send_through(sender: &mut pipe::Sender, bytes: &[u8]) -> io::Result<()> {
+    std::future::poll_fn(budget::poll_turn).await;
+    budget::spend();
+    sender.send_all(bytes).await?;
+    std::future::poll_fn(|cx| sender.poll_taken(cx)).await
+}
+
+/// Connecting to no address dissolves the connection (tcp_disconnect, connect(2)).
+fn dissolve(fd: RawFd) {
+    let nowhere = libc::sockaddr { sa_family: libc::AF_UNSPEC as u16, sa_data: [0; 14] };
+    // SAFETY: the caller keeps the descriptor open; the address lives through the call.
+    unsafe {
+        libc::connect(fd, &raw const nowhere, size_of::<libc::sockaddr>() as libc::socklen_t);
     }
 }
 

@@ -8,14 +8,16 @@ use std::time::Duration;
 
 use monoio::io::AsyncWriteRent;
 use monoio::net::{TcpListener, TcpStream};
-use tracing::{error, warn};
+use tracing::warn;
 
 use super::Shard;
 use crate::http::answer::{self, ErrorAnswer, ErrorCode, Framing};
 use crate::http::connection::Connection;
 use crate::http::cors::Cors;
 use crate::http::transport;
+use crate::http2;
 use crate::runtime::guard;
+use crate::tls::{self, TlsServer};
 
 /// After an accept that failed for want of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
@@ -32,7 +34,10 @@ pub async fn run(shard: Rc<Shard>, listener: TcpListener) {
                 if place.number > shard.shared.config.limits.max_connections {
                     shard.cells().connections_refused.inc();
                     drop(place);
-                    drop(monoio::spawn(refuse(stream)));
+                    // A client that waits for a handshake would not understand a word of it.
+                    if shard.shared.tls.clients.is_none() {
+                        drop(monoio::spawn(refuse(stream)));
+                    }
                     continue;
                 }
                 drop(monoio::spawn(serve(shard.clone(), place, stream, peer)));
@@ -97,10 +102,23 @@ impl Drop for Place {
 async fn serve(shard: Rc<Shard>, _counted: Place, stream: TcpStream, peer: SocketAddr) {
     let (place, state) = shard.connections.borrow_mut().insert(stream.as_raw_fd());
     shard.cells().connections.add(1);
-    let connection = Connection::new(shard.clone(), stream, peer, state);
-    if let Err(message) = guard::catch_panic(connection.run()).await {
-        shard.cells().panics.inc();
-        error!(target: "smg::http", %message, "a connection task panicked; its connection is closed");
+    let peer = peer.ip().to_canonical();
+    let transport = transport::split(stream);
+    // Everything but plain HTTP/1.1 is on the heap, and that is in no more layers than it needs: each
+    // adds its size to every connection's.
+    match shard.shared.tls.clients.as_ref().map(TlsServer::current) {
+        None => {
+            let client_addr = peer.to_string().into_bytes().into();
+            let connection = Connection::new(shard.clone(), transport, client_addr, state);
+            let outcome = guard::catch_panic(connection.run()).await;
+            if let Some(Some(start)) = shard.survivor(outcome) {
+                shard.contain(Box::pin(http2::serve(shard.clone(), *start))).await;
+            }
+        }
+        Some(config) => {
+            let served = Box::pin(tls::serve(shard.clone(), config, transport, peer, state));
+            shard.contain(served).await;
+        }
     }
     shard.connections.borrow_mut().remove(place);
     shard.cells().connections.add(-1);

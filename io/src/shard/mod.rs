@@ -2,6 +2,7 @@
 //! models.
 
 mod accept;
+mod connections;
 mod decide;
 mod keys;
 mod mailbox;
@@ -9,6 +10,7 @@ mod routing;
 mod start;
 
 use std::cell::{Cell, RefCell};
+use std::future::Future;
 use std::os::fd::RawFd;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -20,14 +22,16 @@ use smg_core::policy::prefix_hash::PrefixHashConfig;
 use smg_core::prompt::Extractor;
 use smg_core::retry::{RetryBudget, RetryConfig};
 use smg_core::rng::Rng;
+use tracing::error;
 
 use crate::http::admission;
 use crate::http::pool::Pools;
-use crate::metrics::{AGE_BOUNDS_SECS, ShardCells};
+use crate::metrics::ShardCells;
 use crate::owner::Owner;
-use crate::runtime::clock;
+use crate::runtime::{clock, guard};
 use crate::shared::Shared;
 
+pub use connections::{ConnectionState, Connections, EndedBy};
 pub use routing::{Step, Waiting, unreadable};
 pub use start::{ShardStart, StartError, start};
 
@@ -111,103 +115,25 @@ impl Shard {
         }
     }
 
+    /// Runs a task of a client connection; a panic in it ends that connection alone, and is counted.
+    pub async fn contain(&self, task: impl Future<Output = ()>) {
+        let outcome = guard::catch_panic(task).await;
+        self.survivor(outcome);
+    }
+
+    /// What came out of a contained task of a client connection, unless it panicked.
+    fn survivor<T>(&self, outcome: Result<T, String>) -> Option<T> {
+        outcome
+            .inspect_err(|message| {
+                self.cells().panics.inc();
+                error!(target: "smg::http", %message,
+                    "a connection task panicked; its connection is closed");
+            })
+            .ok()
+    }
+
     /// Whether connections are to end after the answer under way.
     pub fn closing(&self) -> bool {
         self.closing.get()
-    }
-}
-
-/// The open client connections of a shard, so that idle ones can be ended at shutdown.
-#[derive(Default)]
-pub struct Connections {
-    entries: Vec<Option<Rc<ConnectionState>>>,
-    free: Vec<usize>,
-}
-
-/// What is known about an open client connection from outside its task.
-#[derive(Debug)]
-pub struct ConnectionState {
-    fd: std::os::fd::RawFd,
-    /// No request is under way.
-    pub idle: Cell<bool>,
-    /// It has not had its first request yet, which may be on its way.
-    pub fresh: Cell<bool>,
-    /// When the first byte of the request under way was read, on [`clock::now_ms`].
-    pub busy_since_ms: Cell<u64>,
-}
-
-impl ConnectionState {
-    /// The first byte of a request is there.
-    pub fn begin_request(&self) {
-        if self.idle.replace(false) {
-            self.busy_since_ms.set(clock::now_ms());
-        }
-    }
-}
-
-impl Connections {
-    /// Notes a connection; the position to give back to [`Connections::remove`].
-    pub fn insert(&mut self, fd: std::os::fd::RawFd) -> (usize, Rc<ConnectionState>) {
-        let state = Rc::new(ConnectionState {
-            fd,
-            idle: Cell::new(true),
-            fresh: Cell::new(true),
-            busy_since_ms: Cell::new(0),
-        });
-        let at = match self.free.pop() {
-            Some(at) => {
-                self.entries[at] = Some(state.clone());
-                at
-            }
-            None => {
-                self.entries.push(Some(state.clone()));
-                self.entries.len() - 1
-            }
-        };
-        (at, state)
-    }
-
-    /// Forgets a connection whose descriptor is about to close.
-    pub fn remove(&mut self, at: usize) {
-        self.entries[at] = None;
-        self.free.push(at);
-    }
-
-    /// How old the requests under way are, counted between [`AGE_BOUNDS_SECS`].
-    pub fn ages(&self, now_ms: u64) -> [i64; AGE_BOUNDS_SECS.len() + 1] {
-        let mut ages = [0; AGE_BOUNDS_SECS.len() + 1];
-        for state in self.entries.iter().flatten().filter(|state| !state.idle.get()) {
-            let age_ms = now_ms.saturating_sub(state.busy_since_ms.get());
-            ages[AGE_BOUNDS_SECS.partition_point(|&secs| secs * 1000 < age_ms)] += 1;
-        }
-        ages
-    }
-
-    /// Ends every connection that has no request under way and has had one before.
-    pub fn end_idle(&self) {
-        for state in
-            self.entries.iter().flatten().filter(|state| state.idle.get() && !state.fresh.get())
-        {
-            crate::http::transport::shutdown(state.fd);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_request_is_as_old_as_the_bound_it_has_not_passed() {
-        let mut connections = Connections::default();
-        let now_ms = 1_000_000_000;
-        for age_secs in [0, 30, 31, 86_401] {
-            let (_, state) = connections.insert(-1);
-            state.idle.set(false);
-            state.busy_since_ms.set(now_ms - age_secs * 1000);
-        }
-        connections.insert(-1);
-        let ages = connections.ages(now_ms);
-        assert_eq!((ages[0], ages[1], ages[11], ages.iter().sum::<i64>()), (2, 1, 1, 4));
     }
 }

@@ -10,8 +10,8 @@ use crate::cli::values::{model_alias, positive_secs, require, whole};
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Workers")]
 pub struct WorkerArgs {
-    /// Engines to register at start, as http://host[:port][/base-path]; more can join by
-    /// POST /workers
+    /// Engines to register at start, as http://host[:port][/base-path] or https://...; more can
+    /// join by POST /workers
     #[arg(long, value_name = "URL", num_args = 1..)]
     worker_urls: Vec<WorkerUrl>,
     /// Another name a model answers to; may be repeated. Case counts

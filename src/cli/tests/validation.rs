@@ -149,11 +149,11 @@ const REFUSED: &[(&str, &[&str], &str, &str)] = &[
     ),
     (
         "worker_urls",
-        &["--worker-urls", "http://a:1", "https://b:2"],
-        "https://b:2",
-        "https workers are not available in this version of smg; use http://",
+        &["--worker-urls", "http://a:1", "ftp://b:2"],
+        "ftp://b:2",
+        "URL must start with http:// or https:// (in lower case)",
     ),
-    ("worker_urls", &["--worker-urls", "b:2"], "b:2", "URL must start with http://"),
+    ("worker_urls", &["--worker-urls", "b:2"], "b:2", "URL must start with http:// or https://"),
     (
         "worker_urls",
         &["--worker-urls", "http://a:x"],
@@ -300,6 +300,25 @@ fn power_of_two_needs_two_workers_unless_they_come_and_go() {
     );
     config(&[&one[..], &["--enable-igw"]].concat());
     config(&[&one[..], &["http://b:1"]].concat());
+}
+
+#[test]
+fn a_certificate_and_its_key_come_together() {
+    for side in ["tls", "client"] {
+        let (cert, key) = (format!("--{side}-cert-path"), format!("--{side}-key-path"));
+        for (given, missing) in [(&cert, &key), (&key, &cert)] {
+            assert_eq!(
+                complaint(&[given, "x.pem"]),
+                format!(
+                    "Incompatible configuration: {given} is given without {missing}; give both, or \
+                     neither"
+                )
+            );
+        }
+        let config = config(&[&cert, "x.pem", &key, "y.pem"]);
+        let identity = if side == "tls" { config.tls } else { config.worker_tls.identity };
+        assert_eq!(identity.expect("a pair").key_path, std::path::Path::new("y.pem"));
+    }
 }
 
 #[test]

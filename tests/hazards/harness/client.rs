@@ -3,8 +3,9 @@
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 
-use super::Gateway;
+use super::secure::Stream;
 use super::wire::{Head, Wire};
+use super::{Certificate, Gateway};
 
 /// A connection to a gateway.
 pub struct Client {
@@ -45,6 +46,41 @@ impl Client {
     /// The connection is refused.
     pub fn connect_to(addr: SocketAddr) -> io::Result<Self> {
         Ok(Self { wire: Wire::new(TcpStream::connect(addr)?) })
+    }
+
+    /// Over a connection that has been used before.
+    pub fn from_socket(socket: TcpStream) -> Self {
+        Self { wire: Wire::new(socket) }
+    }
+
+    /// With TLS, and HTTP/1.1 in it.
+    #[track_caller]
+    pub fn connect_tls(gateway: &Gateway, certificate: &Certificate) -> Self {
+        let socket = TcpStream::connect(gateway.addr()).expect("the gateway takes connections");
+        let stream = Stream::client(socket, certificate.client_config(&["http/1.1"]));
+        Self { wire: Wire::over(stream) }
+    }
+
+    /// Whether the connection has ended, and without the word with which TLS ends.
+    pub fn was_cut(&self) -> bool {
+        self.wire.was_cut()
+    }
+
+    /// Whether the connection comes to its end, whatever is said before.
+    #[track_caller]
+    pub fn ends(&mut self) -> bool {
+        self.wire.drain().is_ok()
+    }
+
+    /// Completes a TLS handshake without saying anything in it.
+    #[track_caller]
+    pub fn flush_handshake(&mut self) {
+        self.wire.send(b"").expect("a handshake");
+    }
+
+    /// Says the word with which TLS ends, and stays.
+    pub fn close_notify(&mut self) {
+        self.wire.stream.close_notify();
     }
 
     #[track_caller]

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use super::metrics::Metrics;
-use super::{Client, Worker, eventually};
+use super::{Certificate, Client, Worker, eventually};
 
 /// Ports are looked for from here upwards, below where the kernel takes those of outgoing
 /// connections from.
@@ -36,6 +36,7 @@ pub struct Launch {
     output: Output,
     /// Ports given by the test instead of free ones: main, metrics.
     ports: Option<(u16, u16)>,
+    tls: bool,
 }
 
 /// Where its standard output goes.
@@ -61,6 +62,8 @@ pub struct Gateway {
     child: Child,
     port: u16,
     metrics_port: u16,
+    /// Where plain clients find the probes.
+    probe_port: u16,
     lines: Receiver<String>,
     log: RefCell<String>,
     file: Option<Arc<File>>,
@@ -84,6 +87,13 @@ impl Launch {
     pub fn flags(mut self, flags: &str) -> Self {
         self.flags.extend(flags.split_whitespace().map(str::to_owned));
         self
+    }
+
+    /// Clients speak TLS; probes are answered on a port of their own.
+    pub fn tls(mut self, certificate: &Certificate) -> Self {
+        self.tls = true;
+        let (cert, key) = (certificate.cert_path(), certificate.key_path());
+        self.flags(&format!("--tls-cert-path {cert} --tls-key-path {key}"))
     }
 
     /// One more worker by its URL, which does not become ready.
@@ -164,6 +174,7 @@ impl Launch {
 
     fn spawn(&self) -> Gateway {
         let (port, metrics_port) = self.ports.unwrap_or_else(|| (free_port(), free_port()));
+        let probe_port = self.tls.then(free_port);
         let file = (self.output == Output::File).then(|| Arc::new(unnamed_file()));
         let stdout = file.as_ref().map_or_else(Stdio::piped, |file| {
             file.try_clone().expect("a descriptor is free").into()
@@ -180,6 +191,11 @@ impl Launch {
             .args((!self.workers.is_empty()).then_some("--worker-urls"))
             .args(&self.workers)
             .args(&self.flags)
+            .args(
+                probe_port
+                    .iter()
+                    .flat_map(|port| ["--health-check-port".to_owned(), port.to_string()]),
+            )
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .env_remove("RUST_LOG")
             .stdin(Stdio::null())
@@ -214,7 +230,8 @@ impl Launch {
             let size = unsafe { libc::fcntl(pipe.as_raw_fd(), libc::F_SETPIPE_SZ, 4096) };
             assert!(size > 0, "F_SETPIPE_SZ: {}", io::Error::last_os_error());
         }
-        Gateway { child, port, metrics_port, lines, log: RefCell::default(), file }
+        let probe_port = probe_port.unwrap_or(port);
+        Gateway { child, port, metrics_port, probe_port, lines, log: RefCell::default(), file }
     }
 }
 
@@ -230,11 +247,16 @@ impl Gateway {
             limits: Vec::new(),
             output: Output::Read,
             ports: None,
+            tls: false,
         }
     }
 
     pub fn addr(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.port).into()
+    }
+
+    fn probe_addr(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.probe_port).into()
     }
 
     #[track_caller]
@@ -283,7 +305,7 @@ impl Gateway {
 
     /// Status of `/readiness`; `None` when nobody answers.
     pub fn readiness(&self) -> Option<u16> {
-        let mut client = Client::connect_to(self.addr()).ok()?;
+        let mut client = Client::connect_to(self.probe_addr()).ok()?;
         client.get("/readiness").ok().map(|response| response.status())
     }
 
@@ -326,7 +348,7 @@ impl Gateway {
     }
 
     fn ready_workers(&self) -> Option<usize> {
-        let mut client = Client::connect_to(self.addr()).ok()?;
+        let mut client = Client::connect_to(self.probe_addr()).ok()?;
         let response = client.get("/readiness").ok()?;
         let body: serde_json::Value = serde_json::from_slice(&response.body).ok()?;
         let ready = usize::try_from(body["healthy_workers"].as_u64()?).ok()?;

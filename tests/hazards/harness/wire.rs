@@ -6,12 +6,15 @@ use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
+use super::secure::Stream;
 use super::{PATIENCE, TICK};
 
 /// A connection and what has been received over it.
 pub struct Wire {
-    pub stream: TcpStream,
+    pub stream: Stream,
     received: Vec<u8>,
+    /// The connection ended without the word with which TLS ends.
+    cut: bool,
 }
 
 /// A request or response head.
@@ -58,15 +61,26 @@ impl Head {
 
 impl Wire {
     pub fn new(stream: TcpStream) -> Self {
+        Self::over(Stream::Plain(stream))
+    }
+
+    pub fn over(stream: Stream) -> Self {
+        let socket = stream.socket();
         // A socket that has been reset already refuses; the next read says so.
-        let _ = stream.set_read_timeout(Some(TICK));
-        let _ = stream.set_write_timeout(Some(PATIENCE));
-        let _ = stream.set_nodelay(true);
-        Self { stream, received: Vec::new() }
+        let _ = socket.set_read_timeout(Some(TICK));
+        let _ = socket.set_write_timeout(Some(PATIENCE));
+        let _ = socket.set_nodelay(true);
+        Self { stream, received: Vec::new(), cut: false }
+    }
+
+    /// Whether the connection has ended without the word with which TLS ends.
+    pub fn was_cut(&self) -> bool {
+        self.cut
     }
 
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.stream.write_all(bytes)
+        self.stream.write_all(bytes)?;
+        self.stream.flush()
     }
 
     /// Receives more; false at the end of the connection, however it ended.
@@ -90,7 +104,10 @@ impl Wire {
                 }
                 // A process that was stopped and continued.
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return Ok(false),
+                Err(_) => {
+                    self.cut = true;
+                    return Ok(false);
+                }
             }
         }
     }
@@ -185,7 +202,7 @@ impl Wire {
         // SAFETY: the option's value lives through the call and has the size given.
         let outcome = unsafe {
             libc::setsockopt(
-                self.stream.as_raw_fd(),
+                self.stream.socket().as_raw_fd(),
                 libc::SOL_SOCKET,
                 libc::SO_LINGER,
                 std::ptr::from_ref(&linger).cast(),

@@ -8,6 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use rustls::ServerConfig;
+
+use super::secure::Stream;
 use super::wire::{Head, Wire};
 use super::{PATIENCE, within_patience};
 
@@ -23,6 +26,7 @@ pub struct Worker {
 
 struct State {
     model: String,
+    tls: Option<Arc<ServerConfig>>,
     script: Box<dyn Fn(&mut Exchange) + Send + Sync>,
     healthy: AtomicBool,
     swallows: AtomicBool,
@@ -49,10 +53,29 @@ impl Worker {
         model: &str,
         script: impl Fn(&mut Exchange) + Send + Sync + 'static,
     ) -> Self {
+        Self::listening_with(listener, model, None, script)
+    }
+
+    /// A worker of model `m` that speaks TLS.
+    pub fn secure(
+        config: Arc<ServerConfig>,
+        script: impl Fn(&mut Exchange) + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port for a worker");
+        Self::listening_with(listener, "m", Some(config), script)
+    }
+
+    fn listening_with(
+        listener: TcpListener,
+        model: &str,
+        tls: Option<Arc<ServerConfig>>,
+        script: impl Fn(&mut Exchange) + Send + Sync + 'static,
+    ) -> Self {
         let addr = listener.local_addr().expect("its address");
         let listener = Arc::new(listener);
         let state = Arc::new(State {
             model: model.to_owned(),
+            tls,
             script: Box::new(script),
             healthy: AtomicBool::new(true),
             swallows: AtomicBool::new(false),
@@ -85,7 +108,8 @@ impl Worker {
     }
 
     pub fn url(&self) -> String {
-        format!("http://{}", self.addr)
+        let scheme = if self.state.tls.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", self.addr)
     }
 
     /// Inference requests that reached it.
@@ -162,7 +186,11 @@ pub struct Exchange {
 impl State {
     /// Serves a connection until either side ends it.
     fn serve(self: Arc<Self>, stream: TcpStream) {
-        let mut wire = Wire::new(stream);
+        let stream = match &self.tls {
+            None => Stream::Plain(stream),
+            Some(config) => Stream::server(stream, config.clone()),
+        };
+        let mut wire = Wire::over(stream);
         let mut reused = false;
         while let Ok(Some(head)) = wire.head() {
             let state = self.clone();
@@ -212,7 +240,7 @@ impl Exchange {
     /// was.
     pub fn send_until_stalled(&mut self, bytes: &[u8], stall: Duration) -> usize {
         let stream = &mut self.wire.stream;
-        stream.set_write_timeout(Some(stall)).expect("a duration above 0");
+        stream.socket().set_write_timeout(Some(stall)).expect("a duration above 0");
         let mut sent = 0;
         while sent < bytes.len() {
             match stream.write(&bytes[sent..]) {
@@ -221,7 +249,7 @@ impl Exchange {
                 Err(_) => break,
             }
         }
-        stream.set_write_timeout(Some(PATIENCE)).expect("a duration above 0");
+        stream.socket().set_write_timeout(Some(PATIENCE)).expect("a duration above 0");
         sent
     }
 
