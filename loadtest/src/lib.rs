@@ -10,3 +10,4 @@ pub mod process;
 pub mod runtime;
 pub mod server;
 pub mod timer;
+pub mod trace;

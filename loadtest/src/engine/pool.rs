@@ -13,7 +13,9 @@ pub(super) type BlockId = u32;
 
 #[derive(Debug)]
 pub(super) struct BlockPool {
+    /// Blocks that were ever used. The others are free, and older than these.
     blocks: Vec<Block>,
+    capacity: u32,
     /// Content identity to the block that holds it; at most one block per identity.
     by_content: HashMap<u64, BlockId, BuildHasherDefault<Identity>>,
     /// Ends of the free list: the next victim, and the most recently released.
@@ -36,22 +38,18 @@ impl BlockPool {
     /// A pool of `capacity` empty blocks (at least one).
     pub fn new(capacity: u32) -> Self {
         let capacity = capacity.clamp(1, NONE - 1);
-        let blank = Block { content: None, users: 0, older: NONE, younger: NONE };
-        let mut pool = Self {
-            blocks: vec![blank; capacity as usize],
+        Self {
+            blocks: Vec::new(),
+            capacity,
             by_content: HashMap::default(),
             oldest: NONE,
             youngest: NONE,
-            free: 0,
-        };
-        for id in 0..capacity {
-            pool.append_free(id);
+            free: capacity,
         }
-        pool
     }
 
     pub fn capacity(&self) -> u32 {
-        self.blocks.len() as u32
+        self.capacity
     }
 
     /// Blocks no request uses, cached or not.
@@ -88,6 +86,12 @@ impl BlockPool {
 
     /// Takes the least recently used free block and forgets its content; `None` when none is free.
     pub fn allocate(&mut self) -> Option<BlockId> {
+        let new = self.blocks.len() as u32;
+        if new < self.capacity {
+            self.blocks.push(Block { content: None, users: 1, older: NONE, younger: NONE });
+            self.free -= 1;
+            return Some(new);
+        }
         let id = self.oldest;
         if id == NONE {
             return None;

@@ -5,6 +5,10 @@
 //! token budget while it prefills), then waiting requests join in arrival order as long as the
 //! batch, the budget and the block pool allow. The step lasts [`Profile::step_ns`]; at its end each
 //! request whose known tokens are all computed gains one generated token.
+//!
+//! While nothing but decoding happens, the steps to come are all alike: [`Engine::coarse`] takes them
+//! as one run of steps, which an arrival or a cancellation cuts at the next step's end. What happens
+//! when stays the same; only the tokens between a request's first and its last are not told.
 
 use std::collections::VecDeque;
 
@@ -54,7 +58,7 @@ pub struct Counters {
     pub prefilled_tokens: u64,
     pub generated_tokens: u64,
     pub preemptions: u64,
-    /// Time spent in steps.
+    /// Time spent in steps that are over.
     pub busy_ns: Nanos,
 }
 
@@ -82,12 +86,29 @@ pub struct Engine {
     pool: BlockPool,
     waiting: VecDeque<Request>,
     running: Vec<Request>,
-    /// End of the step under way.
-    step_end: Option<Nanos>,
+    /// The step under way, or the run of equal steps.
+    steps: Option<Steps>,
+    /// Tells first and last tokens only.
+    is_coarse: bool,
     /// When the last step ended: the next one cannot start earlier.
     idle_since: Nanos,
     next_id: u64,
     counters: Counters,
+}
+
+/// Steps under way: `count` of the same duration, one after the other. More than one only while all
+/// running requests decode and none of them ends before the last step.
+#[derive(Debug, Clone, Copy)]
+struct Steps {
+    start: Nanos,
+    each: Nanos,
+    count: u32,
+}
+
+impl Steps {
+    fn end(&self) -> Nanos {
+        self.start + self.each * u64::from(self.count)
+    }
 }
 
 #[derive(Debug)]
@@ -125,11 +146,18 @@ impl Engine {
             profile,
             waiting: VecDeque::new(),
             running: Vec::new(),
-            step_end: None,
+            steps: None,
+            is_coarse: false,
             idle_since: 0,
             next_id: 0,
             counters: Counters::default(),
         }
+    }
+
+    /// An engine that tells each request's first and last token and nothing in between, at a small
+    /// part of the cost.
+    pub fn coarse(profile: Profile) -> Self {
+        Self { is_coarse: true, ..Self::new(profile) }
     }
 
     pub fn profile(&self) -> &Profile {
@@ -143,6 +171,20 @@ impl Engine {
     /// Queues a request at `now`. It takes part from the first step that starts at or after `now`;
     /// an idle engine starts one at once. Call [`Engine::advance`] up to `now` first.
     pub fn submit(&mut self, now: Nanos, sequence: Sequence) -> Result<RequestId, SubmitError> {
+        let id = RequestId(self.next_id);
+        self.submit_as(id, now, sequence)?;
+        self.next_id += 1;
+        Ok(id)
+    }
+
+    /// [`Engine::submit`] under an identity of the caller's, which no other request in the engine
+    /// has. Callers keep to one of the two.
+    pub fn submit_as(
+        &mut self,
+        id: RequestId,
+        now: Nanos,
+        sequence: Sequence,
+    ) -> Result<(), SubmitError> {
         let tokens = sequence.prompt_tokens.saturating_add(sequence.answer_tokens);
         let limit = self.profile.longest_request();
         if tokens > limit {
@@ -153,8 +195,10 @@ impl Engine {
             self.counters.refused += 1;
             return Err(SubmitError::QueueFull);
         }
-        let id = RequestId(self.next_id);
-        self.next_id += 1;
+        // It changes the steps to come only if it may join the batch.
+        if self.waiting.is_empty() && self.running.len() < self.profile.max_batch as usize {
+            self.cut_steps();
+        }
         self.waiting.push_back(Request {
             id,
             sequence,
@@ -165,15 +209,16 @@ impl Engine {
             cached_tokens: None,
             blocks: Vec::new(),
         });
-        if self.step_end.is_none() {
+        if self.steps.is_none() {
             self.start_step(now.max(self.idle_since));
         }
-        Ok(id)
+        Ok(())
     }
 
     /// Drops a request whose client has gone; its blocks are free at once. A request that is
     /// unknown or finished is ignored.
     pub fn cancel(&mut self, id: RequestId) {
+        self.cut_steps();
         if let Some(at) = self.running.iter().position(|r| r.id == id) {
             let request = self.running.remove(at);
             self.pool.release(&request.blocks);
@@ -185,22 +230,92 @@ impl Engine {
         self.counters.cancelled += 1;
     }
 
-    /// When the step under way ends; `None` when the engine is idle.
+    /// When something may come of the steps under way; `None` when the engine is idle.
     pub fn next_step_end(&self) -> Option<Nanos> {
-        self.step_end
+        self.steps.map(|steps| steps.end())
     }
 
     /// Ends every step that is over by `now` and starts the next ones where they belong in time, so
     /// that results do not depend on how often this is called. What happened is appended to `out`.
     pub fn advance(&mut self, now: Nanos, out: &mut Vec<Progress>) {
-        while let Some(end) = self.step_end.filter(|end| *end <= now) {
-            self.end_step(end, out);
-            self.start_step(end);
+        while let Some(steps) = self.steps.filter(|steps| steps.end() <= now) {
+            self.decode(steps.count - 1);
+            self.counters.busy_ns += steps.each;
+            self.end_step(steps.end(), out);
+            self.start_step(steps.end());
         }
+        self.catch_up(now);
+    }
+
+    /// Ends the steps of a run that are over by `now`; the run goes on with the next one.
+    fn catch_up(&mut self, now: Nanos) {
+        let Some(Steps { start, each, count }) = self.steps.filter(|steps| steps.count > 1) else {
+            return;
+        };
+        // Not all of them, or `advance` would have ended the run.
+        let over = (now.saturating_sub(start) / each).min(u64::from(count) - 1) as u32;
+        if over > 0 {
+            self.decode(over);
+            let start = start + each * u64::from(over);
+            self.steps = Some(Steps { start, each, count: count - over });
+        }
+    }
+
+    /// Makes the step of a run that is under way its last.
+    fn cut_steps(&mut self) {
+        if let Some(steps) = &mut self.steps {
+            steps.count = 1;
+        }
+    }
+
+    /// Ends `count` steps of a run but not its last, and begins the one after them.
+    fn decode(&mut self, count: u32) {
+        if count == 0 {
+            return;
+        }
+        self.counters.busy_ns += self.steps.map_or(0, |steps| steps.each) * u64::from(count);
+        self.counters.generated_tokens += u64::from(count) * self.running.len() as u64;
+        for at in 0..self.running.len() {
+            let reserved = self.reserve(at, count + 1);
+            debug_assert!(reserved, "the run is no longer than the pool allows");
+            let request = &mut self.running[at];
+            request.computed += count;
+            request.generated += count;
+        }
+    }
+
+    /// How many steps like the one that starts now follow without anything to tell or to decide: all
+    /// decode, nobody ends, the pool suffices, nobody who waits can join.
+    fn equal_steps(&self) -> u32 {
+        let is_full = self.running.len() >= self.profile.max_batch as usize;
+        let blocked = self.waiting.front().filter(|_| !is_full);
+        // One that was preempted may find what others decode meanwhile.
+        if blocked.is_some_and(|request| request.generated > 0) {
+            return 1;
+        }
+        // Whether there is room for one that waits does not change while the pool does not.
+        let room = if blocked.is_some() { 0 } else { self.pool.free() };
+        let left = |request: &Request| request.sequence.answer_tokens - request.generated;
+        let mut count = self.running.iter().map(left).min().unwrap_or(1);
+        while count > 1 && self.blocks_for(count) > room {
+            count /= 2;
+        }
+        count.max(1)
+    }
+
+    /// Blocks that this many decode steps take from the pool.
+    fn blocks_for(&self, steps: u32) -> u32 {
+        let missing = |request: &Request| {
+            let needed = (request.computed + steps).div_ceil(self.profile.block_tokens);
+            needed.saturating_sub(request.blocks.len() as u32)
+        };
+        self.running.iter().map(missing).sum()
     }
 
     /// Forgets every cached prefix (vLLM's `/reset_prefix_cache`).
     pub fn reset_cache(&mut self) {
+        // Somebody who waits may need less room with fewer hits.
+        self.cut_steps();
         self.pool.forget_contents();
     }
 
@@ -244,13 +359,14 @@ impl Engine {
         }
         self.counters.prefilled_tokens += u64::from(prefill_tokens);
         if decoding + prefill_tokens == 0 {
-            self.step_end = None;
+            self.steps = None;
             self.idle_since = now;
             return;
         }
-        let duration = self.profile.step_ns(decoding, prefill_tokens).max(1);
-        self.counters.busy_ns += duration;
-        self.step_end = Some(now + duration);
+        let each = self.profile.step_ns(decoding, prefill_tokens).max(1);
+        let all_decode = decoding as usize == self.running.len();
+        let count = if self.is_coarse && all_decode && !preempted { self.equal_steps() } else { 1 };
+        self.steps = Some(Steps { start: now, each, count });
     }
 
     /// Gives running requests their tokens in order of admission. When the pool is dry the youngest
@@ -345,7 +461,7 @@ impl Engine {
     }
 
     fn end_step(&mut self, at: Nanos, out: &mut Vec<Progress>) {
-        let (pool, counters) = (&mut self.pool, &mut self.counters);
+        let (pool, counters, is_coarse) = (&mut self.pool, &mut self.counters, self.is_coarse);
         self.running.retain_mut(|request| {
             request.computed += std::mem::take(&mut request.scheduled);
             if request.computed < request.known() {
@@ -354,13 +470,15 @@ impl Engine {
             request.generated += 1;
             counters.generated_tokens += 1;
             let finished = request.generated >= request.sequence.answer_tokens;
-            out.push(Progress {
-                request: request.id,
-                generated: request.generated,
-                cached_tokens: request.cached_tokens.unwrap_or(0),
-                finished,
-                at,
-            });
+            if finished || request.generated == 1 || !is_coarse {
+                out.push(Progress {
+                    request: request.id,
+                    generated: request.generated,
+                    cached_tokens: request.cached_tokens.unwrap_or(0),
+                    finished,
+                    at,
+                });
+            }
             if finished {
                 counters.finished += 1;
                 pool.release(&request.blocks);
