@@ -5,6 +5,7 @@ mod demo;
 mod engines;
 mod run;
 mod signal;
+mod simulate;
 
 use std::process::ExitCode;
 
@@ -26,6 +27,7 @@ enum Command {
     Run(run::Args),
     Demo(demo::Args),
     Compare(compare::Args),
+    Simulate(simulate::Args),
 }
 
 pub fn main() -> ExitCode {
@@ -36,6 +38,7 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::main(args),
         Command::Demo(args) => demo::main(args),
         Command::Compare(args) => compare::main(args),
+        Command::Simulate(args) => simulate::main(args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

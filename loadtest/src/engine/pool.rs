@@ -163,8 +163,8 @@ impl BlockPool {
 }
 
 /// Block identities are hashes already: use them as they are.
-#[derive(Debug, Default)]
-struct Identity(u64);
+#[derive(Debug, Default, Clone)]
+pub struct Identity(u64);
 
 impl Hasher for Identity {
     fn finish(&self) -> u64 {

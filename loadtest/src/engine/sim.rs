@@ -343,6 +343,49 @@ impl Engine {
         self.pool.leading_hits(lookup) as u32 * self.profile.block_tokens
     }
 
+    /// Tokens of a prompt that the cache would spare now.
+    pub fn cached_tokens(&self, sequence: &Sequence) -> u32 {
+        let lookup_blocks = sequence.prompt_tokens.saturating_sub(1) / self.profile.block_tokens;
+        let lookup = &sequence.blocks[..lookup_blocks as usize];
+        self.pool.leading_hits(lookup) as u32 * self.profile.block_tokens
+    }
+
+    /// How long after `now` a request submitted now would have its first token: what is left of the
+    /// step under way, then steps that prefill all that was before it and its own `uncached` tokens
+    /// beside what decodes now. An estimate: it knows no batch limit, no full pool and no arrivals.
+    pub fn expected_first_token(&self, now: Nanos, uncached: u32) -> Nanos {
+        let Some(Steps { start, each, .. }) = self.steps else {
+            return self.prefill_time(u64::from(uncached.max(1)), 0);
+        };
+        let left = each - now.saturating_sub(start) % each;
+        let prefilling = |r: &&Request| r.generated == 0;
+        let unfinished = |r: &Request| u64::from(r.known() - r.computed - r.scheduled);
+        let backlog: u64 = self.running.iter().filter(prefilling).map(unfinished).sum();
+        let decoding = self.running.len() as u32;
+        let tokens = backlog + self.waiting_uncached_tokens() + u64::from(uncached.max(1));
+        left + self.prefill_time(tokens, decoding)
+    }
+
+    fn prefill_time(&self, tokens: u64, decoding: u32) -> Nanos {
+        let room = u64::from(self.profile.step_tokens.saturating_sub(decoding).max(1));
+        let steps = tokens.div_ceil(room);
+        steps * self.profile.step_ns(decoding, 0) + tokens * self.profile.prefill_token_ns
+    }
+
+    /// Takes out every request, first come, first out, with whether it has its first token. The
+    /// cache is empty then, as after a restart; the counters go on.
+    pub fn crash(&mut self) -> Vec<(RequestId, Sequence, bool)> {
+        self.steps = None;
+        self.pool = BlockPool::new(self.profile.cache_blocks);
+        let (running, waiting) = (self.running.drain(..), self.waiting.drain(..));
+        let mut all: Vec<_> = running
+            .chain(waiting)
+            .map(|r| (r.arrived, r.id, r.sequence, r.generated > 0))
+            .collect();
+        all.sort_by_key(|(arrived, id, ..)| (*arrived, *id));
+        all.into_iter().map(|(_, id, sequence, started)| (id, sequence, started)).collect()
+    }
+
     fn start_step(&mut self, now: Nanos) {
         let mut budget = self.profile.step_tokens.max(1);
         let preempted = self.schedule_running(&mut budget);
