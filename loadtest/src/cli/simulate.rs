@@ -8,9 +8,12 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use smg_core::fleet::MAX_WORKERS;
+use smg_loadtest::clock::cpu_ns;
 use smg_loadtest::simulate::{Options, Policy, Report, run};
 
-use super::Failure;
+pub use work::SpreadKind;
+
+use super::{Failure, print_report};
 
 /// Simulate routing in virtual time: the gateway's decisions over simulated engines, without sockets.
 ///
@@ -83,28 +86,22 @@ pub fn main(args: Args) -> Result<(), Failure> {
         arms: Vec::new(),
     };
     for policy in args.policy {
-        let start = Instant::now();
+        let (start, cpu_start) = (Instant::now(), cpu_ns());
         let (arm, decisions) = run(&options, policy, workload.requests.clone());
         let seconds = start.elapsed().as_secs_f64();
         if decisions > 0 {
-            let rate = decisions as f64 / seconds;
-            eprintln!("{policy}: {decisions} decisions in {seconds:.2} s, {rate:.0} per second");
+            let cpu_seconds = (cpu_ns() - cpu_start) as f64 / 1e9;
+            let rate = |seconds: f64| decisions as f64 / seconds;
+            eprintln!(
+                "{policy}: {decisions} decisions in {seconds:.2} s, {:.0} per second, {:.0} per \
+                 second of CPU time",
+                rate(seconds),
+                rate(cpu_seconds)
+            );
         }
         report.arms.push(arm);
     }
-    match args.json.as_deref() {
-        None => print!("{report}"),
-        Some(path) => {
-            let json = serde_json::to_string_pretty(&report).map_err(Failure::run)?;
-            if path.as_os_str() == "-" {
-                println!("{json}");
-            } else {
-                std::fs::write(path, json + "\n")
-                    .map_err(|e| Failure::Run(format!("cannot write {}: {e}", path.display())))?;
-                print!("{report}");
-            }
-        }
-    }
+    print_report(&report, args.json.as_deref())?;
     Ok(())
 }
 

@@ -264,8 +264,8 @@ fn by_hash(
     let Ask { config, state, candidates, rng } = ask;
     let known = known_tokens(prompts, tokens);
     hash_heads(index.boundaries(), None, items, heads);
-    let nothing: Option<HashLookup<[(u32, &[WorkerId]); 0]>> = match prompts {
-        Prompts::Text => Some(HashLookup::NoTokens),
+    let nothing = match prompts {
+        Prompts::Text => Some(HashLookup::<[(u32, &[WorkerId]); 0]>::NoTokens),
         Prompts::Tokens if heads.is_short() => Some(HashLookup::ShortRequest),
         Prompts::Tokens => None,
     };

@@ -113,7 +113,7 @@ impl Chats {
         let system_blocks = system_tokens / block_tokens;
         let identity =
             |index| block(if index < system_blocks { chat.system } else { session }, index);
-        let has_tail = prompt_tokens % block_tokens > 0;
+        let has_tail = !prompt_tokens.is_multiple_of(block_tokens);
         Request {
             tail: has_tail.then(|| block(session, u32::MAX - chat.turn)),
             sequence: Sequence {

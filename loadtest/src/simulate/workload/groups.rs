@@ -68,7 +68,7 @@ impl Groups {
         let shared = prefix_tokens / block_tokens;
         let all = (prompt_tokens + answer_tokens) / block_tokens;
         let identity = |index| block(if index < shared { group } else { own }, index);
-        let has_tail = prompt_tokens % block_tokens > 0;
+        let has_tail = !prompt_tokens.is_multiple_of(block_tokens);
         let request = Request {
             tail: has_tail.then(|| block(own, u32::MAX)),
             sequence: Sequence {
