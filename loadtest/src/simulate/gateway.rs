@@ -27,6 +27,8 @@ pub struct GatewayOptions {
     pub index: IndexOptions,
     pub eviction_interval: Nanos,
     pub load_interval: Nanos,
+    /// All engines are asked at one moment; the gateway itself asks them spread over the interval.
+    pub polls_at_once: bool,
     pub least_load: Scorer,
     pub prefix_hash: PrefixHashConfig,
     pub assignment: Assignment,
@@ -39,6 +41,7 @@ impl Default for GatewayOptions {
             index: IndexOptions::default(),
             eviction_interval: 120_000_000_000,
             load_interval: 10_000_000_000,
+            polls_at_once: false,
             least_load: Scorer::DEFAULT,
             prefix_hash: PrefixHashConfig::default(),
             assignment: Assignment::Random,

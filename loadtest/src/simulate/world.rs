@@ -396,8 +396,8 @@ impl<'a> World<'a> {
             if reads_loads {
                 self.poll(gateway, engine, 0);
                 let interval = self.options.gateway.load_interval;
-                let phase = (self.rng.unit() * interval as f64) as Nanos;
-                self.plan(phase, Event::Poll { gateway, engine });
+                let phase = if self.options.gateway.polls_at_once { 1.0 } else { self.rng.unit() };
+                self.plan((phase * interval as f64) as Nanos, Event::Poll { gateway, engine });
             }
         }
     }

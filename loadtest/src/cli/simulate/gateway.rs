@@ -71,6 +71,10 @@ pub struct GatewayArgs {
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     load_monitor_interval: std::time::Duration,
 
+    /// Ask all engines for their load at one moment instead of spread over the interval
+    #[arg(long)]
+    polls_at_once: bool,
+
     #[arg(long, value_enum, default_value_t = IndexKind::Tree)]
     cache_index: IndexKind,
 
@@ -141,6 +145,7 @@ impl GatewayArgs {
             },
             eviction_interval: self.eviction_interval.as_nanos() as u64,
             load_interval: self.load_monitor_interval.as_nanos() as u64,
+            polls_at_once: self.polls_at_once,
             prefix_hash: PrefixHashConfig {
                 token_count: self.prefix_token_count,
                 load_factor: self.prefix_hash_load_factor,
@@ -234,6 +239,7 @@ impl GatewayArgs {
             && self.selection_temperature == 0.0
             && self.max_tree_size == defaults.index.max_tree_size
             && self.cache_index == IndexKind::Tree
+            && !self.polls_at_once
             && self.load_monitor_interval.as_nanos() == u128::from(defaults.load_interval)
             && self.eviction_interval.as_nanos() == u128::from(defaults.eviction_interval);
         about.push_str(if as_default { "; defaults" } else { "; flags differ from the defaults" });
