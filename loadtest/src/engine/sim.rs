@@ -94,6 +94,8 @@ pub struct Engine {
     idle_since: Nanos,
     next_id: u64,
     counters: Counters,
+    /// Reused by every admission.
+    hits: Vec<BlockId>,
 }
 
 /// Steps under way: `count` of the same duration, one after the other. More than one only while all
@@ -132,6 +134,11 @@ impl Request {
         self.sequence.prompt_tokens + self.generated
     }
 
+    /// The blocks that are looked up: those of all its known tokens but the last.
+    fn lookup(&self, block_tokens: u32) -> &[u64] {
+        &self.sequence.blocks[..((self.known() - 1) / block_tokens) as usize]
+    }
+
     /// Prefilling, that is computing anything but the newest generated token.
     fn prefills(&self) -> bool {
         self.generated == 0 || self.known() - self.computed > 1
@@ -151,6 +158,7 @@ impl Engine {
             idle_since: 0,
             next_id: 0,
             counters: Counters::default(),
+            hits: Vec::new(),
         }
     }
 
@@ -306,8 +314,11 @@ impl Engine {
     /// Blocks that this many decode steps take from the pool.
     fn blocks_for(&self, steps: u32) -> u32 {
         let missing = |request: &Request| {
-            let needed = (request.computed + steps).div_ceil(self.profile.block_tokens);
-            needed.saturating_sub(request.blocks.len() as u32)
+            let held = request.blocks.len() as u32 * self.profile.block_tokens;
+            match (request.computed + steps).saturating_sub(held) {
+                0 => 0,
+                beyond => beyond.div_ceil(self.profile.block_tokens),
+            }
         };
         self.running.iter().map(missing).sum()
     }
@@ -338,8 +349,7 @@ impl Engine {
     /// Tokens of the request the prefix cache would spare: whole leading blocks, and at least one
     /// token is left to compute because its output is needed (vLLM looks up `known - 1` tokens).
     fn cached_tokens_of(&self, request: &Request) -> u32 {
-        let lookup_blocks = (request.known() - 1) / self.profile.block_tokens;
-        let lookup = &request.sequence.blocks[..lookup_blocks as usize];
+        let lookup = request.lookup(self.profile.block_tokens);
         self.pool.leading_hits(lookup) as u32 * self.profile.block_tokens
     }
 
@@ -444,6 +454,11 @@ impl Engine {
         let request = &mut self.running[at];
         let block_tokens = self.profile.block_tokens;
         let will_be_computed = request.computed + tokens;
+        let held = request.blocks.len() as u32 * block_tokens;
+        if will_be_computed < held && request.computed + block_tokens >= held {
+            // Within its last block, as most decoding is.
+            return true;
+        }
         let needed = will_be_computed.div_ceil(block_tokens) as usize;
         let missing = needed.saturating_sub(request.blocks.len());
         if missing > self.pool.free() as usize {
@@ -475,19 +490,22 @@ impl Engine {
     fn admit_waiting(&mut self, now: Nanos, budget: &mut u32) {
         while *budget > 0 && self.running.len() < self.profile.max_batch as usize {
             let Some(next) = self.waiting.front().filter(|r| r.arrived <= now) else { return };
-            let cached = self.cached_tokens_of(next);
-            let tokens = (next.known() - cached).min(*budget);
             let block_tokens = self.profile.block_tokens;
-            let hits = &next.sequence.blocks[..(cached / block_tokens) as usize];
+            let hits = &mut self.hits;
+            self.pool.list_leading_hits(next.lookup(block_tokens), hits);
+            let cached = hits.len() as u32 * block_tokens;
+            let tokens = (next.known() - cached).min(*budget);
             let new_blocks = (cached + tokens).div_ceil(block_tokens) - hits.len() as u32;
             if new_blocks + self.pool.free_among(hits) > self.pool.free() {
                 return;
             }
             // The front was just looked at.
             let Some(mut request) = self.waiting.pop_front() else { return };
-            for content in &request.sequence.blocks[..(cached / block_tokens) as usize] {
-                request.blocks.extend(self.pool.use_cached(*content));
+            for &block in hits.iter() {
+                self.pool.use_block(block);
             }
+            request.blocks.reserve(request.sequence.blocks.len() + 1);
+            request.blocks.extend_from_slice(hits);
             request.computed = cached;
             request.scheduled = tokens;
             if request.cached_tokens.is_none() {

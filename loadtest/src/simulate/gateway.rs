@@ -231,7 +231,7 @@ impl Gateway {
             now_ms: now / 1_000_000,
         };
         let tokens = known_tokens(self.options.index.prompts, request.sequence.prompt_tokens);
-        let key = request.session.map(|session| format!("session-{session:x}"));
+        let key = request.session.filter(|_| goes_by_key(policy)).map(|s| format!("session-{s:x}"));
         let key = key.as_ref().map(String::as_bytes);
         let (state, rng) = (&mut self.state, &mut self.rng);
         let choice = match policy {
@@ -284,6 +284,11 @@ impl Reports {
             self.loads = self.table.publish();
         }
     }
+}
+
+/// Policies that read the session.
+fn goes_by_key(policy: PolicyKind) -> bool {
+    matches!(policy, PolicyKind::Manual | PolicyKind::ConsistentHashing)
 }
 
 fn pause(engines: usize) -> Nanos {

@@ -5,74 +5,68 @@ use crate::engine::Nanos;
 /// Times by engine; an engine without one is idle.
 #[derive(Debug)]
 pub struct Timeline {
-    /// Engines in heap order: each comes before its two children.
-    heap: Vec<u32>,
+    /// Times and engines in heap order: each comes before its children. [`Nanos::MAX`] is idle.
+    heap: Vec<(Nanos, u32)>,
     /// Where each engine is in the heap.
     place: Vec<u32>,
-    /// [`Nanos::MAX`] without one.
-    times: Vec<Nanos>,
 }
+
+/// Children of one place: four are next to each other in memory.
+const CHILDREN: usize = 4;
 
 impl Timeline {
     /// All engines idle.
     pub fn new(engines: usize) -> Self {
+        let engines = 0..engines as u32;
         Self {
-            heap: (0..engines as u32).collect(),
-            place: (0..engines as u32).collect(),
-            times: vec![Nanos::MAX; engines],
+            heap: engines.clone().map(|engine| (Nanos::MAX, engine)).collect(),
+            place: engines.collect(),
         }
     }
 
     /// The earliest time and its engine, the lowest one of several.
     pub fn first(&self) -> Option<(Nanos, usize)> {
-        let engine = *self.heap.first()? as usize;
-        Some((self.times[engine], engine)).filter(|(time, _)| *time < Nanos::MAX)
+        let &(time, engine) = self.heap.first()?;
+        (time < Nanos::MAX).then_some((time, engine as usize))
     }
 
     /// Changes an engine's time.
     pub fn set(&mut self, engine: usize, time: Option<Nanos>) {
-        let time = time.unwrap_or(Nanos::MAX);
-        if self.times[engine] == time {
-            return;
+        let entry = (time.unwrap_or(Nanos::MAX), engine as u32);
+        let at = self.place[engine] as usize;
+        let before = std::mem::replace(&mut self.heap[at], entry);
+        if entry < before {
+            self.rise(at);
+        } else if entry > before {
+            self.sink(at);
         }
-        self.times[engine] = time;
-        let at = self.rise(self.place[engine] as usize);
-        self.sink(at);
     }
 
-    fn key(&self, at: usize) -> (Nanos, u32) {
-        let engine = self.heap[at];
-        (self.times[engine as usize], engine)
-    }
-
-    fn rise(&mut self, mut at: usize) -> usize {
-        while at > 0 && self.key(at) < self.key((at - 1) / 2) {
-            self.swap(at, (at - 1) / 2);
-            at = (at - 1) / 2;
+    fn rise(&mut self, mut at: usize) {
+        let entry = self.heap[at];
+        while at > 0 && entry < self.heap[(at - 1) / CHILDREN] {
+            self.put(at, self.heap[(at - 1) / CHILDREN]);
+            at = (at - 1) / CHILDREN;
         }
-        at
+        self.put(at, entry);
     }
 
     fn sink(&mut self, mut at: usize) {
+        let entry = self.heap[at];
         loop {
-            let mut least = at;
-            for child in [2 * at + 1, 2 * at + 2] {
-                if child < self.heap.len() && self.key(child) < self.key(least) {
-                    least = child;
-                }
-            }
-            if least == at {
-                return;
-            }
-            self.swap(at, least);
-            at = least;
+            let first = CHILDREN * at + 1;
+            let end = (first + CHILDREN).min(self.heap.len());
+            let least = (first..end).min_by_key(|&child| self.heap[child]);
+            let Some(child) = least.filter(|&child| self.heap[child] < entry) else { break };
+            self.put(at, self.heap[child]);
+            at = child;
         }
+        self.put(at, entry);
     }
 
-    fn swap(&mut self, a: usize, b: usize) {
-        self.heap.swap(a, b);
-        self.place[self.heap[a] as usize] = a as u32;
-        self.place[self.heap[b] as usize] = b as u32;
+    fn put(&mut self, at: usize, entry: (Nanos, u32)) {
+        self.heap[at] = entry;
+        self.place[entry.1 as usize] = at as u32;
     }
 }
 

@@ -206,9 +206,14 @@ impl<'a> World<'a> {
 
     /// Brings an engine up to `now` and tells those concerned.
     fn advance(&mut self, engine: usize, now: Nanos) {
+        self.tell(engine, now);
+        self.timeline.set(engine, self.engines[engine].next_step_end());
+    }
+
+    /// [`World::advance`] for a caller that sets the engine's time itself.
+    fn tell(&mut self, engine: usize, now: Nanos) {
         let mut progress = std::mem::take(&mut self.progress);
         self.engines[engine].advance(now, &mut progress);
-        self.timeline.set(engine, self.engines[engine].next_step_end());
         for told in progress.drain(..) {
             let slot = told.request.0 as usize;
             let Some(flight) = &mut self.flights[slot] else { continue };
@@ -296,12 +301,14 @@ impl<'a> World<'a> {
         tried: Vec<WorkerId>,
     ) {
         let engine = sent.worker;
-        self.advance(engine, now);
+        self.tell(engine, now);
         let reusable_tokens = self.cache.send(&request, self.options.profile.block_tokens);
         let Request { sequence, tail, shared_blocks, session } = request;
         let prompt_tokens = sequence.prompt_tokens;
         let slot = self.free_flights.pop().unwrap_or(self.flights.len());
-        if self.engines[engine].submit_as(RequestId(slot as u64), now, sequence).is_err() {
+        let taken = self.engines[engine].submit_as(RequestId(slot as u64), now, sequence);
+        self.timeline.set(engine, self.engines[engine].next_step_end());
+        if taken.is_err() {
             // Too long, or the queue is full: an answer that says so.
             self.free_flights.extend((slot < self.flights.len()).then_some(slot));
             self.gateways[gateway].settle(sent, Outcome::Neutral, now);
@@ -309,7 +316,6 @@ impl<'a> World<'a> {
             return self.workload.ended(session, now);
         }
         self.record.sent[engine] += 1;
-        self.timeline.set(engine, self.engines[engine].next_step_end());
         let flight = Flight {
             arrived,
             gateway,
