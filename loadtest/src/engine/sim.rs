@@ -14,6 +14,10 @@ use std::collections::VecDeque;
 
 use super::pool::{BlockId, BlockPool};
 use super::{Nanos, Profile, Sequence};
+use runs::Steps;
+
+mod outlook;
+mod runs;
 
 /// Names one request of one engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -96,21 +100,6 @@ pub struct Engine {
     counters: Counters,
     /// Reused by every admission.
     hits: Vec<BlockId>,
-}
-
-/// Steps under way: `count` of the same duration, one after the other. More than one only while all
-/// running requests decode and none of them ends before the last step.
-#[derive(Debug, Clone, Copy)]
-struct Steps {
-    start: Nanos,
-    each: Nanos,
-    count: u32,
-}
-
-impl Steps {
-    fn end(&self) -> Nanos {
-        self.start + self.each * u64::from(self.count)
-    }
 }
 
 #[derive(Debug)]
@@ -255,74 +244,6 @@ impl Engine {
         self.catch_up(now);
     }
 
-    /// Ends the steps of a run that are over by `now`; the run goes on with the next one.
-    fn catch_up(&mut self, now: Nanos) {
-        let Some(Steps { start, each, count }) = self.steps.filter(|steps| steps.count > 1) else {
-            return;
-        };
-        // Not all of them, or `advance` would have ended the run.
-        let over = (now.saturating_sub(start) / each).min(u64::from(count) - 1) as u32;
-        if over > 0 {
-            self.decode(over);
-            let start = start + each * u64::from(over);
-            self.steps = Some(Steps { start, each, count: count - over });
-        }
-    }
-
-    /// Makes the step of a run that is under way its last.
-    fn cut_steps(&mut self) {
-        if let Some(steps) = &mut self.steps {
-            steps.count = 1;
-        }
-    }
-
-    /// Ends `count` steps of a run but not its last, and begins the one after them.
-    fn decode(&mut self, count: u32) {
-        if count == 0 {
-            return;
-        }
-        self.counters.busy_ns += self.steps.map_or(0, |steps| steps.each) * u64::from(count);
-        self.counters.generated_tokens += u64::from(count) * self.running.len() as u64;
-        for at in 0..self.running.len() {
-            let reserved = self.reserve(at, count + 1);
-            debug_assert!(reserved, "the run is no longer than the pool allows");
-            let request = &mut self.running[at];
-            request.computed += count;
-            request.generated += count;
-        }
-    }
-
-    /// How many steps like the one that starts now follow without anything to tell or to decide: all
-    /// decode, nobody ends, the pool suffices, nobody who waits can join.
-    fn equal_steps(&self) -> u32 {
-        let is_full = self.running.len() >= self.profile.max_batch as usize;
-        let blocked = self.waiting.front().filter(|_| !is_full);
-        // One that was preempted may find what others decode meanwhile.
-        if blocked.is_some_and(|request| request.generated > 0) {
-            return 1;
-        }
-        // Whether there is room for one that waits does not change while the pool does not.
-        let room = if blocked.is_some() { 0 } else { self.pool.free() };
-        let left = |request: &Request| request.sequence.answer_tokens - request.generated;
-        let mut count = self.running.iter().map(left).min().unwrap_or(1);
-        while count > 1 && self.blocks_for(count) > room {
-            count /= 2;
-        }
-        count.max(1)
-    }
-
-    /// Blocks that this many decode steps take from the pool.
-    fn blocks_for(&self, steps: u32) -> u32 {
-        let missing = |request: &Request| {
-            let held = request.blocks.len() as u32 * self.profile.block_tokens;
-            match (request.computed + steps).saturating_sub(held) {
-                0 => 0,
-                beyond => beyond.div_ceil(self.profile.block_tokens),
-            }
-        };
-        self.running.iter().map(missing).sum()
-    }
-
     /// Forgets every cached prefix (vLLM's `/reset_prefix_cache`).
     pub fn reset_cache(&mut self) {
         // Somebody who waits may need less room with fewer hits.
@@ -351,35 +272,6 @@ impl Engine {
     fn cached_tokens_of(&self, request: &Request) -> u32 {
         let lookup = request.lookup(self.profile.block_tokens);
         self.pool.leading_hits(lookup) as u32 * self.profile.block_tokens
-    }
-
-    /// Tokens of a prompt that the cache would spare now.
-    pub fn cached_tokens(&self, sequence: &Sequence) -> u32 {
-        let lookup_blocks = sequence.prompt_tokens.saturating_sub(1) / self.profile.block_tokens;
-        let lookup = &sequence.blocks[..lookup_blocks as usize];
-        self.pool.leading_hits(lookup) as u32 * self.profile.block_tokens
-    }
-
-    /// How long after `now` a request submitted now would have its first token: what is left of the
-    /// step under way, then steps that prefill all that was before it and its own `uncached` tokens
-    /// beside what decodes now. An estimate: it knows no batch limit, no full pool and no arrivals.
-    pub fn expected_first_token(&self, now: Nanos, uncached: u32) -> Nanos {
-        let Some(Steps { start, each, .. }) = self.steps else {
-            return self.prefill_time(u64::from(uncached.max(1)), 0);
-        };
-        let left = each - now.saturating_sub(start) % each;
-        let prefilling = |r: &&Request| r.generated == 0;
-        let unfinished = |r: &Request| u64::from(r.known() - r.computed - r.scheduled);
-        let backlog: u64 = self.running.iter().filter(prefilling).map(unfinished).sum();
-        let decoding = self.running.len() as u32;
-        let tokens = backlog + self.waiting_uncached_tokens() + u64::from(uncached.max(1));
-        left + self.prefill_time(tokens, decoding)
-    }
-
-    fn prefill_time(&self, tokens: u64, decoding: u32) -> Nanos {
-        let room = u64::from(self.profile.step_tokens.saturating_sub(decoding).max(1));
-        let steps = tokens.div_ceil(room);
-        steps * self.profile.step_ns(decoding, 0) + tokens * self.profile.prefill_token_ns
     }
 
     /// Takes out every request, first come, first out, with whether it has its first token. The
