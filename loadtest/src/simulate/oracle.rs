@@ -19,7 +19,8 @@ pub struct InfiniteCache(HashSet<u64, BuildHasherDefault<Identity>>);
 
 impl InfiniteCache {
     /// Tokens of the request's prompt that were sent before, in whole blocks and without its last
-    /// token, as an engine counts them; and remembers the request.
+    /// token, as an engine counts them; and remembers the request. One that is sent again because its
+    /// engine went away is known then: the bound is loose for those.
     pub fn send(&mut self, request: &Request, block_tokens: u32) -> u32 {
         let shared = &request.sequence.blocks[..request.shared_blocks as usize];
         // A block's identity stands for all before it too: known blocks come first.
