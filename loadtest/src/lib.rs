@@ -9,4 +9,6 @@ pub mod load;
 pub mod process;
 pub mod runtime;
 pub mod server;
+pub mod simulate;
 pub mod timer;
+pub mod trace;

@@ -11,8 +11,8 @@ use super::{CpuList, Failure, cpu_list, milliseconds};
 ///
 /// They speak the HTTP of vLLM and SGLang: /v1/chat/completions, /v1/completions and /generate,
 /// streaming or not, and /health, /v1/models, /get_model_info, /server_info, /version, /v1/loads,
-/// /metrics, /reset_prefix_cache. Base URLs are printed to stdout, one per line, once all ports
-/// are open.
+/// /metrics, /reset_prefix_cache, and /sim/fault to make them fail. Base URLs are printed to stdout,
+/// one per line, once all ports are open.
 #[derive(clap::Args)]
 pub struct Args {
     /// Number of engines

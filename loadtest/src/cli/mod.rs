@@ -3,8 +3,10 @@
 mod compare;
 mod demo;
 mod engines;
+mod replay;
 mod run;
 mod signal;
+mod simulate;
 
 use std::process::ExitCode;
 
@@ -24,8 +26,10 @@ struct Cli {
 enum Command {
     Engines(engines::Args),
     Run(run::Args),
+    Replay(replay::Args),
     Demo(demo::Args),
     Compare(compare::Args),
+    Simulate(simulate::Args),
 }
 
 pub fn main() -> ExitCode {
@@ -34,8 +38,10 @@ pub fn main() -> ExitCode {
     let result = match cli.command {
         Command::Engines(args) => engines::main(args),
         Command::Run(args) => run::main(args),
+        Command::Replay(args) => replay::main(args),
         Command::Demo(args) => demo::main(args),
         Command::Compare(args) => compare::main(args),
+        Command::Simulate(args) => simulate::main(args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -64,6 +70,27 @@ impl Failure {
     fn run(error: impl std::fmt::Display) -> Self {
         Self::Run(error.to_string())
     }
+}
+
+/// Prints a report: as text to stdout, and as JSON to a file if one is named, `-` being stdout in the
+/// text's place.
+fn print_report(
+    report: &(impl serde::Serialize + std::fmt::Display),
+    json: Option<&std::path::Path>,
+) -> Result<(), Failure> {
+    let Some(path) = json else {
+        print!("{report}");
+        return Ok(());
+    };
+    let json = serde_json::to_string_pretty(report).map_err(Failure::run)?;
+    if path.as_os_str() == "-" {
+        println!("{json}");
+    } else {
+        std::fs::write(path, json + "\n")
+            .map_err(|e| Failure::Run(format!("cannot write {}: {e}", path.display())))?;
+        print!("{report}");
+    }
+    Ok(())
 }
 
 /// Reads seconds, fractions allowed.

@@ -9,7 +9,7 @@ use smg_loadtest::load::schedule::Spacing;
 use smg_loadtest::load::{Load, Observer, Progress, RunOptions, Target, run};
 use smg_loadtest::runtime;
 
-use super::{CpuList, Failure, cpu_list, seconds, signal};
+use super::{CpuList, Failure, cpu_list, print_report, seconds, signal};
 
 /// Put load on a server and measure it.
 ///
@@ -164,19 +164,7 @@ pub fn main(args: Args) -> Result<(), Failure> {
     };
     signal::catch_interrupts();
     let report = run(&options, &mut Lines { quiet: args.quiet }).map_err(Failure::run)?;
-    match args.json.as_deref() {
-        None => print!("{report}"),
-        Some(path) => {
-            let json = serde_json::to_string_pretty(&report).map_err(Failure::run)?;
-            if path.as_os_str() == "-" {
-                println!("{json}");
-            } else {
-                std::fs::write(path, json + "\n")
-                    .map_err(|e| Failure::Run(format!("cannot write {}: {e}", path.display())))?;
-                print!("{report}");
-            }
-        }
-    }
+    print_report(&report, args.json.as_deref())?;
     if report.succeeded == 0 && report.failed > 0 {
         return Err(Failure::Run("no request succeeded".into()));
     }
@@ -208,8 +196,8 @@ impl BodyShape {
 }
 
 /// A progress line per second on stderr.
-struct Lines {
-    quiet: bool,
+pub(super) struct Lines {
+    pub quiet: bool,
 }
 
 impl Observer for Lines {
@@ -238,7 +226,7 @@ fn rate(text: &str) -> Result<f64, String> {
     }
 }
 
-fn header(text: &str) -> Result<String, String> {
+pub(super) fn header(text: &str) -> Result<String, String> {
     match text.split_once(':') {
         Some((name, value))
             if !name.is_empty()

@@ -13,7 +13,9 @@ pub(super) type BlockId = u32;
 
 #[derive(Debug)]
 pub(super) struct BlockPool {
+    /// Blocks that were ever used. The others are free, and older than these.
     blocks: Vec<Block>,
+    capacity: u32,
     /// Content identity to the block that holds it; at most one block per identity.
     by_content: HashMap<u64, BlockId, BuildHasherDefault<Identity>>,
     /// Ends of the free list: the next victim, and the most recently released.
@@ -36,22 +38,18 @@ impl BlockPool {
     /// A pool of `capacity` empty blocks (at least one).
     pub fn new(capacity: u32) -> Self {
         let capacity = capacity.clamp(1, NONE - 1);
-        let blank = Block { content: None, users: 0, older: NONE, younger: NONE };
-        let mut pool = Self {
-            blocks: vec![blank; capacity as usize],
+        Self {
+            blocks: Vec::new(),
+            capacity,
             by_content: HashMap::default(),
             oldest: NONE,
             youngest: NONE,
-            free: 0,
-        };
-        for id in 0..capacity {
-            pool.append_free(id);
+            free: capacity,
         }
-        pool
     }
 
     pub fn capacity(&self) -> u32 {
-        self.blocks.len() as u32
+        self.capacity
     }
 
     /// Blocks no request uses, cached or not.
@@ -68,26 +66,33 @@ impl BlockPool {
         contents.iter().take_while(|content| self.by_content.contains_key(content)).count()
     }
 
-    /// Of these cached blocks, how many are on the free list and would leave it when used.
-    pub fn free_among(&self, contents: &[u64]) -> u32 {
-        let is_free = |content| {
-            self.by_content.get(content).is_some_and(|id| self.blocks[*id as usize].users == 0)
-        };
-        contents.iter().filter(|content| is_free(content)).count() as u32
+    /// Lists the leading blocks that are cached: up to the first miss.
+    pub fn list_leading_hits(&self, contents: &[u64], into: &mut Vec<BlockId>) {
+        into.clear();
+        into.extend(contents.iter().map_while(|content| self.by_content.get(content)));
     }
 
-    /// Takes one more use of the cached block with this content; `None` if it is not cached.
-    pub fn use_cached(&mut self, content: u64) -> Option<BlockId> {
-        let id = *self.by_content.get(&content)?;
+    /// How many of these blocks are on the free list and would leave it when used.
+    pub fn free_among(&self, blocks: &[BlockId]) -> u32 {
+        blocks.iter().filter(|&&id| self.blocks[id as usize].users == 0).count() as u32
+    }
+
+    /// Takes one more use of a cached block.
+    pub fn use_block(&mut self, id: BlockId) {
         if self.blocks[id as usize].users == 0 {
             self.unlink_free(id);
         }
         self.blocks[id as usize].users += 1;
-        Some(id)
     }
 
     /// Takes the least recently used free block and forgets its content; `None` when none is free.
     pub fn allocate(&mut self) -> Option<BlockId> {
+        let new = self.blocks.len() as u32;
+        if new < self.capacity {
+            self.blocks.push(Block { content: None, users: 1, older: NONE, younger: NONE });
+            self.free -= 1;
+            return Some(new);
+        }
         let id = self.oldest;
         if id == NONE {
             return None;
@@ -159,8 +164,8 @@ impl BlockPool {
 }
 
 /// Block identities are hashes already: use them as they are.
-#[derive(Debug, Default)]
-struct Identity(u64);
+#[derive(Debug, Default, Clone)]
+pub struct Identity(u64);
 
 impl Hasher for Identity {
     fn finish(&self) -> u64 {
@@ -193,6 +198,12 @@ mod tests {
             .collect()
     }
 
+    fn hits(pool: &BlockPool, contents: &[u64]) -> Vec<BlockId> {
+        let mut hits = Vec::new();
+        pool.list_leading_hits(contents, &mut hits);
+        hits
+    }
+
     #[test]
     fn released_content_stays_until_its_block_is_needed() {
         let mut pool = BlockPool::new(4);
@@ -217,9 +228,10 @@ mod tests {
         pool.release(&a);
         pool.release(&b);
         pool.release(&c);
-        let again = pool.use_cached(1).unwrap();
-        assert_eq!(again, a[0]);
-        pool.release(&[again]);
+        let again = hits(&pool, &[1]);
+        assert_eq!(again, a);
+        pool.use_block(again[0]);
+        pool.release(&again);
         fill(&mut pool, &[4]);
         assert_eq!(pool.leading_hits(&[2]), 0, "2 was the least recently used");
         assert_eq!(pool.leading_hits(&[1]), 1);
@@ -230,13 +242,14 @@ mod tests {
     fn a_shared_block_is_free_only_after_its_last_user() {
         let mut pool = BlockPool::new(2);
         let id = fill(&mut pool, &[7])[0];
-        assert_eq!(pool.use_cached(7), Some(id));
+        assert_eq!(hits(&pool, &[7, 8]), [id]);
+        pool.use_block(id);
         pool.release(&[id]);
         assert_eq!(pool.free(), 1);
-        assert_eq!(pool.free_among(&[7]), 0);
+        assert_eq!(pool.free_among(&[id]), 0);
         pool.release(&[id]);
         assert_eq!(pool.free(), 2);
-        assert_eq!(pool.free_among(&[7, 8]), 1);
+        assert_eq!(pool.free_among(&[id]), 1);
     }
 
     #[test]
@@ -263,6 +276,6 @@ mod tests {
         let mut pool = BlockPool::new(3);
         let ids = fill(&mut pool, &[5, 5]);
         pool.release(&ids[1..]);
-        assert_eq!(pool.use_cached(5), Some(ids[0]));
+        assert_eq!(hits(&pool, &[5]), ids[..1]);
     }
 }

@@ -109,4 +109,46 @@ proptest! {
         prop_assert_eq!(engine.load().used_blocks, 0);
         prop_assert_eq!(engine.load().running + engine.load().waiting, 0);
     }
+
+    /// An engine that takes many decode steps at once has the same first and last tokens at the same
+    /// times, the same counts and the same load between them.
+    #[test]
+    fn a_coarse_engine_does_the_same(
+        cache_blocks in 6..40u32,
+        history in prop::collection::vec((prompt(), 1..20u32, 0..200u64, 0..8u8), 1..40),
+    ) {
+        let (mut fine, mut coarse) =
+            (Engine::new(profile(cache_blocks)), Engine::coarse(profile(cache_blocks)));
+        let (mut all, mut told) = (Vec::new(), Vec::new());
+        let mut now = 0;
+        for (number, (tokens, answer, gap, event)) in history.iter().enumerate() {
+            now += gap;
+            fine.advance(now, &mut all);
+            coarse.advance(now, &mut told);
+            prop_assert_eq!(fine.load(), coarse.load());
+            prop_assert_eq!(fine.waiting_uncached_tokens(), coarse.waiting_uncached_tokens());
+            let mut sequence = sequence(tokens, *answer);
+            // Answers of their own, as equal ones would be cached by whoever is first.
+            let prompt_blocks = tokens.len() / 4;
+            for (index, block) in sequence.blocks.iter_mut().enumerate().skip(prompt_blocks) {
+                *block = (number as u64) << 32 | index as u64;
+            }
+            let id = RequestId(number as u64);
+            let outcome = fine.submit_as(id, now, sequence.clone());
+            prop_assert_eq!(outcome, coarse.submit_as(id, now, sequence));
+            let other = RequestId(number as u64 / 2);
+            for engine in [&mut fine, &mut coarse] {
+                match event {
+                    0 => engine.cancel(other),
+                    1 => engine.reset_cache(),
+                    _ => {}
+                }
+            }
+        }
+        all.extend(drain(&mut fine));
+        told.extend(drain(&mut coarse));
+        all.retain(|progress| progress.generated == 1 || progress.finished);
+        prop_assert_eq!(all, told);
+        prop_assert_eq!(fine.counters(), coarse.counters());
+    }
 }

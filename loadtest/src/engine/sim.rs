@@ -5,11 +5,19 @@
 //! token budget while it prefills), then waiting requests join in arrival order as long as the
 //! batch, the budget and the block pool allow. The step lasts [`Profile::step_ns`]; at its end each
 //! request whose known tokens are all computed gains one generated token.
+//!
+//! While nothing but decoding happens, the steps to come are all alike: [`Engine::coarse`] takes them
+//! as one run of steps, which an arrival or a cancellation cuts at the next step's end. What happens
+//! when stays the same; only the tokens between a request's first and its last are not told.
 
 use std::collections::VecDeque;
 
 use super::pool::{BlockId, BlockPool};
 use super::{Nanos, Profile, Sequence};
+use runs::Steps;
+
+mod outlook;
+mod runs;
 
 /// Names one request of one engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -54,7 +62,7 @@ pub struct Counters {
     pub prefilled_tokens: u64,
     pub generated_tokens: u64,
     pub preemptions: u64,
-    /// Time spent in steps.
+    /// Time spent in steps that are over.
     pub busy_ns: Nanos,
 }
 
@@ -82,12 +90,16 @@ pub struct Engine {
     pool: BlockPool,
     waiting: VecDeque<Request>,
     running: Vec<Request>,
-    /// End of the step under way.
-    step_end: Option<Nanos>,
+    /// The step under way, or the run of equal steps.
+    steps: Option<Steps>,
+    /// Tells first and last tokens only.
+    is_coarse: bool,
     /// When the last step ended: the next one cannot start earlier.
     idle_since: Nanos,
     next_id: u64,
     counters: Counters,
+    /// Reused by every admission.
+    hits: Vec<BlockId>,
 }
 
 #[derive(Debug)]
@@ -111,6 +123,11 @@ impl Request {
         self.sequence.prompt_tokens + self.generated
     }
 
+    /// The blocks that are looked up: those of all its known tokens but the last.
+    fn lookup(&self, block_tokens: u32) -> &[u64] {
+        &self.sequence.blocks[..((self.known() - 1) / block_tokens) as usize]
+    }
+
     /// Prefilling, that is computing anything but the newest generated token.
     fn prefills(&self) -> bool {
         self.generated == 0 || self.known() - self.computed > 1
@@ -125,11 +142,19 @@ impl Engine {
             profile,
             waiting: VecDeque::new(),
             running: Vec::new(),
-            step_end: None,
+            steps: None,
+            is_coarse: false,
             idle_since: 0,
             next_id: 0,
             counters: Counters::default(),
+            hits: Vec::new(),
         }
+    }
+
+    /// An engine that tells each request's first and last token and nothing in between, at a small
+    /// part of the cost.
+    pub fn coarse(profile: Profile) -> Self {
+        Self { is_coarse: true, ..Self::new(profile) }
     }
 
     pub fn profile(&self) -> &Profile {
@@ -143,6 +168,20 @@ impl Engine {
     /// Queues a request at `now`. It takes part from the first step that starts at or after `now`;
     /// an idle engine starts one at once. Call [`Engine::advance`] up to `now` first.
     pub fn submit(&mut self, now: Nanos, sequence: Sequence) -> Result<RequestId, SubmitError> {
+        let id = RequestId(self.next_id);
+        self.submit_as(id, now, sequence)?;
+        self.next_id += 1;
+        Ok(id)
+    }
+
+    /// [`Engine::submit`] under an identity of the caller's, which no other request in the engine
+    /// has. Callers keep to one of the two.
+    pub fn submit_as(
+        &mut self,
+        id: RequestId,
+        now: Nanos,
+        sequence: Sequence,
+    ) -> Result<(), SubmitError> {
         let tokens = sequence.prompt_tokens.saturating_add(sequence.answer_tokens);
         let limit = self.profile.longest_request();
         if tokens > limit {
@@ -153,8 +192,10 @@ impl Engine {
             self.counters.refused += 1;
             return Err(SubmitError::QueueFull);
         }
-        let id = RequestId(self.next_id);
-        self.next_id += 1;
+        // It changes the steps to come only if it may join the batch.
+        if self.waiting.is_empty() && self.running.len() < self.profile.max_batch as usize {
+            self.cut_steps();
+        }
         self.waiting.push_back(Request {
             id,
             sequence,
@@ -165,15 +206,16 @@ impl Engine {
             cached_tokens: None,
             blocks: Vec::new(),
         });
-        if self.step_end.is_none() {
+        if self.steps.is_none() {
             self.start_step(now.max(self.idle_since));
         }
-        Ok(id)
+        Ok(())
     }
 
     /// Drops a request whose client has gone; its blocks are free at once. A request that is
     /// unknown or finished is ignored.
     pub fn cancel(&mut self, id: RequestId) {
+        self.cut_steps();
         if let Some(at) = self.running.iter().position(|r| r.id == id) {
             let request = self.running.remove(at);
             self.pool.release(&request.blocks);
@@ -185,22 +227,27 @@ impl Engine {
         self.counters.cancelled += 1;
     }
 
-    /// When the step under way ends; `None` when the engine is idle.
+    /// When something may come of the steps under way; `None` when the engine is idle.
     pub fn next_step_end(&self) -> Option<Nanos> {
-        self.step_end
+        self.steps.map(|steps| steps.end())
     }
 
     /// Ends every step that is over by `now` and starts the next ones where they belong in time, so
     /// that results do not depend on how often this is called. What happened is appended to `out`.
     pub fn advance(&mut self, now: Nanos, out: &mut Vec<Progress>) {
-        while let Some(end) = self.step_end.filter(|end| *end <= now) {
-            self.end_step(end, out);
-            self.start_step(end);
+        while let Some(steps) = self.steps.filter(|steps| steps.end() <= now) {
+            self.decode(steps.count - 1);
+            self.counters.busy_ns += steps.each;
+            self.end_step(steps.end(), out);
+            self.start_step(steps.end());
         }
+        self.catch_up(now);
     }
 
     /// Forgets every cached prefix (vLLM's `/reset_prefix_cache`).
     pub fn reset_cache(&mut self) {
+        // Somebody who waits may need less room with fewer hits.
+        self.cut_steps();
         self.pool.forget_contents();
     }
 
@@ -223,9 +270,22 @@ impl Engine {
     /// Tokens of the request the prefix cache would spare: whole leading blocks, and at least one
     /// token is left to compute because its output is needed (vLLM looks up `known - 1` tokens).
     fn cached_tokens_of(&self, request: &Request) -> u32 {
-        let lookup_blocks = (request.known() - 1) / self.profile.block_tokens;
-        let lookup = &request.sequence.blocks[..lookup_blocks as usize];
+        let lookup = request.lookup(self.profile.block_tokens);
         self.pool.leading_hits(lookup) as u32 * self.profile.block_tokens
+    }
+
+    /// Takes out every request, first come, first out, with whether it has its first token. The
+    /// cache is empty then, as after a restart; the counters go on.
+    pub fn crash(&mut self) -> Vec<(RequestId, Sequence, bool)> {
+        self.steps = None;
+        self.pool = BlockPool::new(self.profile.cache_blocks);
+        let (running, waiting) = (self.running.drain(..), self.waiting.drain(..));
+        let mut all: Vec<_> = running
+            .chain(waiting)
+            .map(|r| (r.arrived, r.id, r.sequence, r.generated > 0))
+            .collect();
+        all.sort_by_key(|(arrived, id, ..)| (*arrived, *id));
+        all.into_iter().map(|(_, id, sequence, started)| (id, sequence, started)).collect()
     }
 
     fn start_step(&mut self, now: Nanos) {
@@ -244,13 +304,14 @@ impl Engine {
         }
         self.counters.prefilled_tokens += u64::from(prefill_tokens);
         if decoding + prefill_tokens == 0 {
-            self.step_end = None;
+            self.steps = None;
             self.idle_since = now;
             return;
         }
-        let duration = self.profile.step_ns(decoding, prefill_tokens).max(1);
-        self.counters.busy_ns += duration;
-        self.step_end = Some(now + duration);
+        let each = self.profile.step_ns(decoding, prefill_tokens).max(1);
+        let all_decode = decoding as usize == self.running.len();
+        let count = if self.is_coarse && all_decode && !preempted { self.equal_steps() } else { 1 };
+        self.steps = Some(Steps { start: now, each, count });
     }
 
     /// Gives running requests their tokens in order of admission. When the pool is dry the youngest
@@ -285,6 +346,11 @@ impl Engine {
         let request = &mut self.running[at];
         let block_tokens = self.profile.block_tokens;
         let will_be_computed = request.computed + tokens;
+        let held = request.blocks.len() as u32 * block_tokens;
+        if will_be_computed < held && request.computed + block_tokens >= held {
+            // Within its last block, as most decoding is.
+            return true;
+        }
         let needed = will_be_computed.div_ceil(block_tokens) as usize;
         let missing = needed.saturating_sub(request.blocks.len());
         if missing > self.pool.free() as usize {
@@ -316,19 +382,22 @@ impl Engine {
     fn admit_waiting(&mut self, now: Nanos, budget: &mut u32) {
         while *budget > 0 && self.running.len() < self.profile.max_batch as usize {
             let Some(next) = self.waiting.front().filter(|r| r.arrived <= now) else { return };
-            let cached = self.cached_tokens_of(next);
-            let tokens = (next.known() - cached).min(*budget);
             let block_tokens = self.profile.block_tokens;
-            let hits = &next.sequence.blocks[..(cached / block_tokens) as usize];
+            let hits = &mut self.hits;
+            self.pool.list_leading_hits(next.lookup(block_tokens), hits);
+            let cached = hits.len() as u32 * block_tokens;
+            let tokens = (next.known() - cached).min(*budget);
             let new_blocks = (cached + tokens).div_ceil(block_tokens) - hits.len() as u32;
             if new_blocks + self.pool.free_among(hits) > self.pool.free() {
                 return;
             }
             // The front was just looked at.
             let Some(mut request) = self.waiting.pop_front() else { return };
-            for content in &request.sequence.blocks[..(cached / block_tokens) as usize] {
-                request.blocks.extend(self.pool.use_cached(*content));
+            for &block in hits.iter() {
+                self.pool.use_block(block);
             }
+            request.blocks.reserve(request.sequence.blocks.len() + 1);
+            request.blocks.extend_from_slice(hits);
             request.computed = cached;
             request.scheduled = tokens;
             if request.cached_tokens.is_none() {
@@ -345,7 +414,7 @@ impl Engine {
     }
 
     fn end_step(&mut self, at: Nanos, out: &mut Vec<Progress>) {
-        let (pool, counters) = (&mut self.pool, &mut self.counters);
+        let (pool, counters, is_coarse) = (&mut self.pool, &mut self.counters, self.is_coarse);
         self.running.retain_mut(|request| {
             request.computed += std::mem::take(&mut request.scheduled);
             if request.computed < request.known() {
@@ -354,13 +423,15 @@ impl Engine {
             request.generated += 1;
             counters.generated_tokens += 1;
             let finished = request.generated >= request.sequence.answer_tokens;
-            out.push(Progress {
-                request: request.id,
-                generated: request.generated,
-                cached_tokens: request.cached_tokens.unwrap_or(0),
-                finished,
-                at,
-            });
+            if finished || request.generated == 1 || !is_coarse {
+                out.push(Progress {
+                    request: request.id,
+                    generated: request.generated,
+                    cached_tokens: request.cached_tokens.unwrap_or(0),
+                    finished,
+                    at,
+                });
+            }
             if finished {
                 counters.finished += 1;
                 pool.release(&request.blocks);

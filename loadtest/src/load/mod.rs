@@ -5,6 +5,7 @@ pub mod bodies;
 mod client;
 mod conversation;
 pub mod record;
+mod replay;
 mod report;
 mod run;
 pub mod schedule;
@@ -13,6 +14,7 @@ mod target;
 mod tickets;
 
 pub use conversation::{ConversationOptions, run_conversations};
+pub use replay::{ReplayApi, ReplayOptions, replay};
 pub use report::{Quantiles, Report};
 pub use run::{Load, RunOptions, run, run_async};
 pub use session::{Observer, Progress};

@@ -253,9 +253,12 @@ impl Sink for AnswerMeter<'_> {
         if let Some(transcript) = &mut self.transcript {
             transcript.extend_from_slice(data);
         }
-        if let Some(usage) = memmem::find(data, b"\"usage\":{") {
-            self.prompt_tokens = number_after(&data[usage..], b"\"prompt_tokens\":").unwrap_or(0);
-            self.cached_tokens = number_after(&data[usage..], b"\"cached_tokens\":").unwrap_or(0);
+        // OpenAI's and SGLang's names for the object with the counts.
+        let usage = memmem::find(data, b"\"usage\":{");
+        if let Some(at) = usage.or_else(|| memmem::find(data, b"\"meta_info\":{")) {
+            let number = |key| number_after(&data[at..], key);
+            self.prompt_tokens = number(b"\"prompt_tokens\":").unwrap_or(self.prompt_tokens);
+            self.cached_tokens = number(b"\"cached_tokens\":").unwrap_or(self.cached_tokens);
         }
     }
 }

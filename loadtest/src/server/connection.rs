@@ -1,9 +1,11 @@
 //! One client connection of an engine: requests in, answers out, until either side closes.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
+use std::os::fd::{AsRawFd, RawFd};
+use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
-use std::time::Instant as Clock;
+use std::time::{Duration, Instant as Clock};
 
 use monoio::buf::IoBuf;
 use monoio::io::{AsyncWriteRentExt, OwnedWriteHalf, Splitable};
@@ -15,6 +17,7 @@ use smg_core::http1::{
 
 use super::answer::Answer;
 use super::endpoint::{Endpoint, Kind};
+use super::fault::Fault;
 use super::host::{Host, Ready, Ticket};
 use super::instant::{Instant, LOOK_BYTES};
 use super::reader::Reader;
@@ -30,6 +33,9 @@ const MAX_BODY_BYTES: u64 = 64 * 1024 * 1024;
 pub(super) const STREAM_HEAD: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; \
     charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n";
 
+/// How often a request that stands still looks whether it may go on.
+const STALL_LOOK: Duration = Duration::from_millis(10);
+
 /// The peer is gone, or sent what cannot be understood: the connection ends.
 struct Closed;
 
@@ -37,10 +43,12 @@ struct Closed;
 pub(super) async fn serve(stream: TcpStream, endpoint: Rc<Endpoint>) {
     // Without it only small answers would be late.
     let _ = stream.set_nodelay(true);
+    let fd = stream.as_raw_fd();
     let (read, write) = stream.into_split();
     let mut connection = Connection {
         reader: Reader::new(read),
         writer: write,
+        fd,
         headers: Vec::new(),
         out: Vec::new(),
         endpoint,
@@ -51,6 +59,8 @@ pub(super) async fn serve(stream: TcpStream, endpoint: Rc<Endpoint>) {
 struct Connection {
     reader: Reader,
     writer: OwnedWriteHalf<TcpStream>,
+    /// Of both halves.
+    fd: RawFd,
     headers: Vec<Header>,
     /// Reused for every write of this connection's own making.
     out: Vec<u8>,
@@ -69,9 +79,20 @@ impl Connection {
         if head.expect_continue {
             self.write(CONTINUE).await?;
         }
-        let (path, _) = split_query(path_and_query(head.target.of(&self.reader.buf)));
+        let (path, query) = split_query(path_and_query(head.target.of(&self.reader.buf)));
         let api = Api::of_path(path).filter(|_| head.method == Method::Post);
         let endpoint = self.endpoint.clone();
+        if path == b"/sim/fault" && head.method == Method::Post {
+            let reply = routes::begin_fault(&endpoint, query.unwrap_or_default());
+            self.read_body(&head).await?;
+            return self.reply(&head, &reply).await;
+        }
+        let fault = endpoint.faults.now();
+        if let Some(status) = self.fail(fault, api).await? {
+            self.read_body(&head).await?;
+            return self.reply(&head, &Reply::error(status, "a fault on command")).await;
+        }
+        let (path, _) = split_query(path_and_query(head.target.of(&self.reader.buf)));
         match (api, &endpoint.kind) {
             (Some(_), Kind::Instant(instant)) => self.answer_instantly(&head, instant).await,
             (Some(api), Kind::Simulated(host)) => self.generate(&head, api, host).await,
@@ -81,6 +102,51 @@ impl Connection {
                 self.reply(&head, &reply).await
             }
         }
+    }
+
+    /// Does to a new request what is wrong with the engine; a status is for the caller to answer with.
+    async fn fail(
+        &mut self,
+        fault: Option<Fault>,
+        api: Option<Api>,
+    ) -> Result<Option<u16>, Closed> {
+        match fault {
+            Some(Fault::Stall) => {
+                self.stand_still(self.endpoint.faults.cuts()).await.map(|()| None)
+            }
+            Some(Fault::Reset) => Err(self.reset()),
+            Some(Fault::Status(status)) => Ok(api.map(|_| status)),
+            Some(Fault::Starting) => Ok(Some(503)),
+            None => Ok(None),
+        }
+    }
+
+    /// Returns when the engine does not stall. `cuts` is from when the request came.
+    async fn stand_still(&mut self, cuts: u64) -> Result<(), Closed> {
+        loop {
+            if self.endpoint.faults.cuts() != cuts {
+                return Err(self.reset());
+            }
+            if self.endpoint.faults.now() != Some(Fault::Stall) {
+                return Ok(());
+            }
+            let mut pause = pin!(monoio::time::sleep(STALL_LOOK));
+            poll_fn(|cx| match pause.as_mut().poll(cx) {
+                Poll::Ready(()) => Poll::Ready(Ok(())),
+                Poll::Pending => self.reader.poll_gone(cx).map(|()| Err(Closed)),
+            })
+            .await?;
+        }
+    }
+
+    /// Resets the connection. Closing it would not do: the write half says goodbye in order first.
+    fn reset(&self) -> Closed {
+        // SAFETY: all zero is a valid address, that of no family.
+        let nobody: libc::sockaddr = unsafe { std::mem::zeroed() };
+        // SAFETY: the descriptor is open as long as `self`, and the address is valid for the call.
+        // Connecting to nobody breaks a TCP connection off with a reset.
+        unsafe { libc::connect(self.fd, &raw const nobody, size_of_val(&nobody) as _) };
+        Closed
     }
 
     async fn read_head(&mut self) -> Result<RequestHead, Closed> {
@@ -238,11 +304,12 @@ impl Connection {
             Ok(ticket) => ticket,
             Err(error) => return self.reply(head, &refused(error)).await,
         };
+        let cuts = endpoint.faults.cuts();
         if stream {
-            self.stream(&answer, &ticket, include_usage).await?;
+            self.stream(&answer, &ticket, include_usage, cuts).await?;
             Ok(head.keep_alive)
         } else {
-            let ready = self.tokens(&ticket, answer.answer_tokens - 1).await?;
+            let ready = self.tokens(&ticket, answer.answer_tokens - 1, cuts).await?;
             drop(ticket);
             let body = answer.whole(ready.cached_tokens);
             self.reply(head, &Reply { status: 200, content_type: routes::JSON, body }).await
@@ -254,12 +321,13 @@ impl Connection {
         answer: &Answer<'_>,
         ticket: &Ticket,
         include_usage: bool,
+        cuts: u64,
     ) -> Result<(), Closed> {
         // vLLM sends the head as soon as the request is accepted.
         self.write(STREAM_HEAD).await?;
         let mut sent = 0;
         loop {
-            let ready = self.tokens(ticket, sent).await?;
+            let ready = self.tokens(ticket, sent, cuts).await?;
             for index in sent..ready.generated {
                 answer.push_token(&mut self.out, index, ready.cached_tokens, now_ns());
             }
@@ -272,15 +340,23 @@ impl Connection {
         }
     }
 
-    /// Waits until the engine has generated more than `seen` tokens, or the client leaves.
-    async fn tokens(&mut self, ticket: &Ticket, seen: u32) -> Result<Ready, Closed> {
-        poll_fn(|cx| {
-            if let Poll::Ready(ready) = ticket.poll_tokens(seen, cx) {
-                return Poll::Ready(Ok(ready));
+    /// Waits until the engine has generated more than `seen` tokens and does not stall, or the client
+    /// leaves. `cuts` is from when the request came.
+    async fn tokens(&mut self, ticket: &Ticket, seen: u32, cuts: u64) -> Result<Ready, Closed> {
+        let endpoint = self.endpoint.clone();
+        let ready = poll_fn(|cx| {
+            if endpoint.faults.cuts() != cuts {
+                return Poll::Ready(None);
             }
-            self.reader.poll_gone(cx).map(|()| Err(Closed))
+            if let Poll::Ready(ready) = ticket.poll_tokens(seen, cx) {
+                return Poll::Ready(Some(Ok(ready)));
+            }
+            self.reader.poll_gone(cx).map(|()| Some(Err(Closed)))
         })
-        .await
+        .await;
+        let ready = ready.unwrap_or_else(|| Err(self.reset()))?;
+        self.stand_still(cuts).await?;
+        Ok(ready)
     }
 
     async fn reply(&mut self, head: &RequestHead, reply: &Reply) -> Result<bool, Closed> {

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use super::fault::Faults;
 use super::host::Host;
 use super::instant::Instant;
 use super::stats::EngineStats;
@@ -14,6 +15,7 @@ pub(super) struct Endpoint {
     pub model_json: String,
     pub kind: Kind,
     pub stats: Arc<EngineStats>,
+    pub faults: Faults,
     /// Unix seconds.
     pub started: u64,
     /// Keeps the identities of requests of several engines apart.
@@ -35,6 +37,7 @@ impl Endpoint {
             model_json: serde_json::Value::from(model).to_string(),
             kind,
             stats,
+            faults: Faults::default(),
             started: crate::clock::unix_seconds(),
             next_id: Cell::new(0),
         }

@@ -3,6 +3,7 @@
 mod answer;
 mod connection;
 mod endpoint;
+mod fault;
 mod host;
 mod instant;
 mod reader;
@@ -222,3 +223,6 @@ async fn accept(
         }
     }
 }
+
+#[cfg(test)]
+mod fault_tests;

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use smg_core::http1::Method;
 
 use super::endpoint::{Endpoint, Kind};
+use super::fault::Command;
 use super::stats::EngineSnapshot;
 use crate::engine::Profile;
 
@@ -74,6 +75,20 @@ pub(super) fn answer(endpoint: &Endpoint, method: Method, path: &[u8]) -> Reply 
             Reply::text("Cache flushed.\n")
         }
         _ => Reply { status: 404, content_type: JSON, body: br#"{"detail":"Not Found"}"#.into() },
+    }
+}
+
+/// Begins the fault a query names.
+pub(super) fn begin_fault(endpoint: &Endpoint, query: &[u8]) -> Reply {
+    match Command::parse(query) {
+        Ok(command) => {
+            endpoint.faults.begin(command);
+            if command.restarts {
+                reset(endpoint);
+            }
+            Reply::json(r#"{"success":true}"#)
+        }
+        Err(what) => Reply::error(400, &what),
     }
 }
 
