@@ -12,8 +12,8 @@ pub fn check(config: &Config, route: Route, buf: &[u8], headers: &[Header]) -> O
     let inference = config.api_key.as_ref();
     let admin = config.admin_api_key.as_ref();
     let credentials = Credentials {
-        authorization_is_ours: given.bearer.is_some_and(|key| matches_any(key, [inference, admin])),
-        x_api_key_is_ours: given.x_api_key.is_some_and(|key| matches_any(key, [inference, admin])),
+        authorization_is_ours: holds_ours([inference, admin], buf, headers, Known::Authorization),
+        x_api_key_is_ours: holds_ours([inference, admin], buf, headers, Known::XApiKey),
     };
     let needed = match route {
         Route::Inference(_) => [inference, None],
@@ -28,6 +28,21 @@ pub fn check(config: &Config, route: Route, buf: &[u8], headers: &[Header]) -> O
         .flatten()
         .fold(false, |found, key| found | matches_any(key, needed));
     allowed.then_some(credentials)
+}
+
+/// Whether any header of that name has one of the gateway's keys as its value, with a scheme or
+/// without: a worker is sent all of them or none.
+fn holds_ours(
+    keys: [Option<&Secret>; 2],
+    buf: &[u8],
+    headers: &[Header],
+    known: Known,
+) -> bool {
+    let values = headers.iter().filter(|header| header.known == known);
+    values.map(|header| header.value.of(buf)).fold(false, |found, value| {
+        let key = bearer(value).unwrap_or(value);
+        found | matches_any(key, keys) | matches_any(value, keys)
+    })
 }
 
 struct Given<'a> {
@@ -110,6 +125,19 @@ mod tests {
         {
             assert_eq!(allowed(&config, CHAT, line), None, "{line}");
         }
+    }
+
+    #[test]
+    fn a_key_of_ours_is_found_wherever_it_stands() {
+        let config = keyed("sk-1", Some("adm"));
+        let with = |lines: &str| allowed(&config, CHAT, &format!("x-api-key: sk-1\r\n{lines}"));
+        for line in ["Bearer adm", "adm", "bearer  sk-1"] {
+            let lines = format!("Authorization: Bearer theirs\r\nAuthorization: {line}\r\n");
+            assert!(with(&lines).unwrap().authorization_is_ours, "{line}");
+        }
+        assert!(!with("Authorization: Bearer theirs\r\n").unwrap().authorization_is_ours);
+        let lines = "Authorization: Bearer sk-1\r\nx-api-key: theirs\r\nx-api-key: adm\r\n";
+        assert!(allowed(&config, CHAT, lines).unwrap().x_api_key_is_ours);
     }
 
     #[test]
