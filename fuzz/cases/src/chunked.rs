@@ -34,7 +34,9 @@ pub enum End {
     /// The body is whole, and so many bytes long.
     Whole(usize),
     /// More bytes are needed; so many of them are announced payload.
-    Missing { announced: u64 },
+    Missing {
+        announced: u64,
+    },
     Malformed,
 }
 

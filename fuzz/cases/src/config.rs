@@ -101,7 +101,9 @@ fn assert_in_range(config: &Config) {
     assert!((0.0..=1.0).contains(&cache.threshold));
     assert!(cache.balance_rel >= 1.0 && cache.balance_token_usage > 0.0);
     assert!(cache.overload_token_usage > 0.0);
-    for share in [cache.overlap_decay, cache.selection_temperature, config.least_load.kv_pressure_weight] {
+    for share in
+        [cache.overlap_decay, cache.selection_temperature, config.least_load.kv_pressure_weight]
+    {
         assert!(share.is_finite() && share >= 0.0);
     }
     assert!(cache.eviction_interval_secs > 0 && cache.max_tree_size > 0 && cache.block_size > 0);

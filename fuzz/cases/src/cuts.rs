@@ -9,8 +9,7 @@ pub fn of(bytes: &[u8]) -> Vec<Vec<&[u8]>> {
     }
     let mut random = Random::of(bytes);
     for most in [2, 5] {
-        let mut ends: Vec<usize> =
-            (0..most).map(|_| random.below(bytes.len() + 1)).collect();
+        let mut ends: Vec<usize> = (0..most).map(|_| random.below(bytes.len() + 1)).collect();
         ends.push(bytes.len());
         ends.sort_unstable();
         let starts = std::iter::once(0).chain(ends.clone());

@@ -22,6 +22,10 @@ pub fn run(data: &[u8]) {
 
 /// The counts of JSON objects, one in each event; `None` if it is anything else.
 fn counts(data: &[u8]) -> Option<Usage> {
+    // Names are looked for as they are usually spelt.
+    if data.windows(2).any(|two| two == b"\\u") {
+        return None;
+    }
     let mut usage = Usage::default();
     if let Ok(object) = serde_json::from_slice::<Value>(data) {
         return collect(&object, &mut usage).then_some(usage);
@@ -56,7 +60,6 @@ fn collect(value: &Value, usage: &mut Usage) -> bool {
             match value.as_u64() {
                 Some(number) if count.is_none_or(|known| known == number) => *count = Some(number),
                 Some(_) => return false,
-                None if value.is_number() => return false,
                 None => return collect(value, usage),
             }
             true
@@ -124,7 +127,8 @@ struct Event {
 /// event without its empty line is none.
 fn events(stream: &[u8]) -> Vec<Event> {
     let text = String::from_utf8_lossy(stream);
-    let text = text.strip_prefix('\u{feff}').unwrap_or(&text).replace("\r\n", "\n").replace('\r', "\n");
+    let text =
+        text.strip_prefix('\u{feff}').unwrap_or(&text).replace("\r\n", "\n").replace('\r', "\n");
     let mut events = Vec::new();
     let (mut name, mut data) = ("", Vec::new());
     let mut lines: Vec<&str> = text.split('\n').collect();

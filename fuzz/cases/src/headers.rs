@@ -231,7 +231,14 @@ impl Head<'_> {
     fn request(&mut self) -> Result<()> {
         self.pick(&["POST", "GET", "OPTIONS", "FOO"])?;
         self.out.push(b' ');
-        self.pick(&["/v1/chat/completions", "/", "*", "http://a/b?c", "https://[::1]:1?q", "/{a}"])?;
+        self.pick(&[
+            "/v1/chat/completions",
+            "/",
+            "*",
+            "http://a/b?c",
+            "https://[::1]:1?q",
+            "/{a}",
+        ])?;
         self.pick(&[" HTTP/1.1\r\n", " HTTP/1.1\r\n", " HTTP/1.0\r\n"])?;
         self.pick(&["Host: a\r\n", "Host: a\r\n", "host:[::1]:80\r\n", "Host:\r\n", ""])?;
         self.fields()

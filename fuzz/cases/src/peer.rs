@@ -67,7 +67,8 @@ pub struct SeenResponse {
 /// What a client sees in `wire`, which is all that a server sends; `None` if it is no answer.
 pub fn response(wire: &[u8], to_head: bool) -> Option<SeenResponse> {
     let wire = Wire { input: wire, read: 0, may_read: false };
-    let handshake = hyper::client::conn::http1::Builder::new().max_headers(MAX_HEADERS).handshake(wire);
+    let handshake =
+        hyper::client::conn::http1::Builder::new().max_headers(MAX_HEADERS).handshake(wire);
     let (mut sender, connection) = finish(handshake).expect("nothing is exchanged");
     let method = if to_head { "HEAD" } else { "POST" };
     let request = hyper::Request::builder().method(method).uri("/").body(Empty::<Bytes>::new());

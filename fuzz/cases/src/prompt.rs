@@ -43,7 +43,8 @@ fn check(body: &[u8]) {
 
 /// Leaves something of every kind in its buffers.
 fn soil(extractor: &mut Extractor) {
-    let other = br#"{"model":"other","stream":true,"rid":"other","text":"other text","cache_salt":"o",
+    let other =
+        br#"{"model":"other","stream":true,"rid":"other","text":"other text","cache_salt":"o",
         "input_ids":[[7,7]],"messages":[{"role":"user","content":"other"}]}"#;
     assert!(extractor.extract(Endpoint::Generate, other).is_ok());
 }

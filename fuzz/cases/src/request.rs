@@ -82,7 +82,8 @@ pub fn assert_marked(data: &[u8], headers: &[Header]) {
     for pair in headers.windows(2) {
         assert_eq!(pair[0].line().end, pair[1].line().start);
     }
-    let goes_on: Vec<Header> = headers.iter().filter(|header| !header.hop_by_hop).copied().collect();
+    let goes_on: Vec<Header> =
+        headers.iter().filter(|header| !header.hop_by_hop).copied().collect();
     assert_eq!(fields(data, &goes_on), grammar::end_to_end(&fields(data, headers)));
 }
 
@@ -247,7 +248,8 @@ fn forwarded_fields(fields: &[Field], rewrite: &RequestRewrite<'_>) -> Vec<Field
     kept.retain(|field| {
         let ours = ["host", "content-length", "x-smg-routing-tokens", "x-smg-explain"];
         let key = is(field, "x-api-key") && rewrite.drop_x_api_key;
-        let credentials = is(field, "authorization") && rewrite.authorization != Authorization::Keep;
+        let credentials =
+            is(field, "authorization") && rewrite.authorization != Authorization::Keep;
         !ours.iter().any(|name| is(field, name)) && !key && !credentials
     });
     let mut forwarded = vec![line("Host", rewrite.host)];

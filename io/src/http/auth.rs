@@ -32,12 +32,7 @@ pub fn check(config: &Config, route: Route, buf: &[u8], headers: &[Header]) -> O
 
 /// Whether any header of that name has one of the gateway's keys as its value, with a scheme or
 /// without: a worker is sent all of them or none.
-fn holds_ours(
-    keys: [Option<&Secret>; 2],
-    buf: &[u8],
-    headers: &[Header],
-    known: Known,
-) -> bool {
+fn holds_ours(keys: [Option<&Secret>; 2], buf: &[u8], headers: &[Header], known: Known) -> bool {
     let values = headers.iter().filter(|header| header.known == known);
     values.map(|header| header.value.of(buf)).fold(false, |found, value| {
         let key = bearer(value).unwrap_or(value);

@@ -33,7 +33,15 @@ impl Writer<'_> {
     fn member(&mut self) -> Result<()> {
         match self.choices.int_in_range(0..=5)? {
             0 => {
-                self.key(&["model", "rid", "cache_salt", "extra_key", "lora_path", "lora_id", "query"])?;
+                self.key(&[
+                    "model",
+                    "rid",
+                    "cache_salt",
+                    "extra_key",
+                    "lora_path",
+                    "lora_id",
+                    "query",
+                ])?;
                 self.mostly_string()
             }
             1 => {
@@ -123,10 +131,25 @@ impl Writer<'_> {
     fn number(&mut self) -> Result<()> {
         if self.choices.ratio(1, 3)? {
             return self.word(&[
-                "-0", "1.0", "1e2", "1E+400", "-1e999", "0e9", "2147483648", "-2147483648",
-                "-2147483649", "4294967295", "4294967296", "9223372036854775808",
-                "18446744073709551615", "18446744073709551616", "-9223372036854775809", "01", "1.",
-                "123456789012345678901234567890", "0.1234567890123456789012345",
+                "-0",
+                "1.0",
+                "1e2",
+                "1E+400",
+                "-1e999",
+                "0e9",
+                "2147483648",
+                "-2147483648",
+                "-2147483649",
+                "4294967295",
+                "4294967296",
+                "9223372036854775808",
+                "18446744073709551615",
+                "18446744073709551616",
+                "-9223372036854775809",
+                "01",
+                "1.",
+                "123456789012345678901234567890",
+                "0.1234567890123456789012345",
             ]);
         }
         let number: i32 = self.choices.arbitrary()?;
@@ -141,9 +164,27 @@ impl Writer<'_> {
         self.out.push('"');
         for _ in 0..self.choices.int_in_range(0..=4)? {
             let pieces = [
-                "a", "word ", "é", "你", "😀", "\\n", "\\\"", "\\\\", "\\/", "\\u0041", "\\u00e9",
-                "\\ud83d\\ude00", "\\ud83d", "\\ude00", "\\uD800\\u0041", "\\u0000", "\u{2028}",
-                "\\x", "\n", "\\u12", "a rather long piece of text, so that words differ; ",
+                "a",
+                "word ",
+                "é",
+                "你",
+                "😀",
+                "\\n",
+                "\\\"",
+                "\\\\",
+                "\\/",
+                "\\u0041",
+                "\\u00e9",
+                "\\ud83d\\ude00",
+                "\\ud83d",
+                "\\ude00",
+                "\\uD800\\u0041",
+                "\\u0000",
+                "\u{2028}",
+                "\\x",
+                "\n",
+                "\\u12",
+                "a rather long piece of text, so that words differ; ",
             ];
             self.word(&pieces)?;
         }

@@ -44,9 +44,9 @@ fn fields(body: &[u8]) -> Vec<(Vec<u8>, String)> {
 fn field(part: &[u8]) -> Option<(Vec<u8>, String)> {
     let end = find(part, b"\r\n\r\n")?;
     let value = String::from_utf8(part[end + 4..].to_vec()).ok()?;
-    let line = part[..end].split(|&byte| byte == b'\n').find(|line| {
-        line.to_ascii_lowercase().starts_with(b"content-disposition:")
-    })?;
+    let line = part[..end]
+        .split(|&byte| byte == b'\n')
+        .find(|line| line.to_ascii_lowercase().starts_with(b"content-disposition:"))?;
     let mut name = None;
     for parameter in line[b"content-disposition:".len()..].split(|&byte| byte == b';') {
         let parameter = parameter.trim_ascii();

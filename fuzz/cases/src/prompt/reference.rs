@@ -132,7 +132,8 @@ pub fn routed(endpoint: Endpoint, body: &Value) -> Routed {
         endpoint,
         Endpoint::Chat | Endpoint::Completions | Endpoint::Messages | Endpoint::Generate
     );
-    let tokens = if endpoint == Endpoint::Generate { tokens(&body["input_ids"]) } else { Vec::new() };
+    let tokens =
+        if endpoint == Endpoint::Generate { tokens(&body["input_ids"]) } else { Vec::new() };
     let model = set("model").map(str::to_owned);
     Routed {
         model_is_unusable: model.is_none() && !body["model"].is_null(),
