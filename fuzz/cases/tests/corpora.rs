@@ -1,23 +1,28 @@
 //! Every kept input of every target.
 
 use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-use smg_fuzz_cases::CASES;
+use smg_fuzz_cases::{CASES, Case};
 
 #[test]
 fn kept_inputs_pass() {
-    for (name, case) in CASES {
-        let inputs = fs::read_dir(corpora().join(name)).expect("a corpus per target");
-        let mut seen = 0;
-        for input in inputs {
-            let path = input.expect("a readable directory").path();
-            let bytes = fs::read(&path).expect("a readable file");
-            let outcome = std::panic::catch_unwind(|| case(&bytes));
-            assert!(outcome.is_ok(), "{} fails on {}", name, path.display());
-            seen += 1;
+    std::thread::scope(|scope| {
+        for &(name, case) in CASES {
+            scope.spawn(move || assert_passes(name, case));
         }
-        assert!(seen > 0, "{name} has no input");
+    });
+}
+
+fn assert_passes(name: &str, case: Case) {
+    let inputs = fs::read_dir(corpora().join(name)).expect("a corpus per target");
+    let paths: Vec<_> = inputs.map(|entry| entry.expect("a readable directory").path()).collect();
+    assert!(!paths.is_empty(), "{name} has no input");
+    for path in paths {
+        let bytes = fs::read(&path).expect("a readable file");
+        let outcome = catch_unwind(AssertUnwindSafe(|| case(&bytes)));
+        assert!(outcome.is_ok(), "{name} fails on {}", path.display());
     }
 }
 
