@@ -7,7 +7,7 @@ use std::time::Duration;
 use smg_loadtest::demo::{DemoOptions, GatewayHandle, demo};
 use smg_loadtest::process::{Running, free_port};
 
-use crate::cli::DemoArgs;
+use smg::cli::DemoArgs;
 
 /// Part of each policy's time that fills the caches and is not measured.
 const WARMUP_SHARE: u64 = 4;

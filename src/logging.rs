@@ -20,7 +20,7 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter}
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 
-use crate::cli::ConfigError;
+use smg::cli::ConfigError;
 
 use direct::{Direct, Waiting};
 

@@ -2,13 +2,11 @@
 
 use std::process::ExitCode;
 
+use smg::cli::{self, Action, CliError};
 use smg_io::config::Config;
 use smg_io::launch::Signals;
 use smg_io::shared::Memory;
 
-use crate::cli::{Action, CliError};
-
-mod cli;
 mod demo;
 mod logging;
 

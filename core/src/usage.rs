@@ -75,7 +75,9 @@ fn ends_with_any(bytes: &[u8], ends: [&[u8]; 2]) -> bool {
 fn number(bytes: &[u8]) -> Option<u64> {
     let value = bytes.trim_ascii_start().strip_prefix(b":")?.trim_ascii_start();
     let end = value.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(value.len());
-    parse_decimal(&value[..end])
+    // Tokens are counted: what goes on as a fraction or an exponent is no count.
+    let is_whole = !matches!(value.get(end), Some(b'.' | b'e' | b'E'));
+    parse_decimal(&value[..end]).filter(|_| is_whole)
 }
 
 #[cfg(test)]
@@ -111,6 +113,7 @@ mod tests {
             r#"{"usage":null}"#,
             r#"{"prompt_tokens":null}"#,
             r#"{"prompt_tokens":-1}"#,
+            r#"{"prompt_tokens":5.5,"completion_tokens":1e3}"#,
             r#"{"max_completion_tokens":5}"#,
             r#"{"prompt_tokens_details":{"cached_tokens":1}}"#,
             r#"{"prompt_tokens":99999999999999999999}"#,

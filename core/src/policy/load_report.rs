@@ -4,6 +4,7 @@
 //! Numbers from outside are cleaned on entry: whatever is absent, negative or not a number is 0.
 
 use simd_json::prelude::*;
+use simd_json::tape::{Object, Value};
 
 pub use crate::policy::engine_metrics::parse_engine_metrics;
 
@@ -97,17 +98,17 @@ pub fn parse_loads(json: &mut [u8]) -> Option<LoadReport> {
     // A tape, not a tree of values: nothing recurses over the depth of a hostile document.
     let tape = simd_json::to_tape(json).ok()?;
     let report = tape.as_value();
-    let loads = report.as_object()?.get("loads")?;
+    let loads = member(&report.as_object()?, "loads")?;
     let loads = loads.as_array()?;
     let mut ranks = Vec::new();
     for (index, rank) in loads.iter().take(MAX_RANKS).enumerate() {
         let rank = rank.as_object()?;
-        let number = |name: &str| rank.get(name).and_then(|value| value.cast_f64()).map(clean);
+        let number = |name: &str| member(&rank, name)?.cast_f64().map(clean);
         let plain = |name: &str| number(name).unwrap_or(0.0);
         // SGLang nests these; the flat names are the schema's.
         let nested = |name: &str| {
-            let disaggregation = rank.get("disaggregation")?;
-            disaggregation.as_object()?.get(name)?.cast_f64().map(clean)
+            let disaggregation = member(&rank, "disaggregation")?;
+            member(&disaggregation.as_object()?, name)?.cast_f64().map(clean)
         };
         ranks.push(RankLoad {
             dp_rank: number("dp_rank").map_or(index as u32, |rank| rank as u32),
@@ -131,6 +132,12 @@ pub fn parse_loads(json: &mut [u8]) -> Option<LoadReport> {
         });
     }
     Some(LoadReport { ranks })
+}
+
+/// The value of the last member of this name: of a repeated one the last counts, as in the JSON
+/// parsers that engines use.
+fn member<'t, 'i>(object: &Object<'t, 'i>, name: &str) -> Option<Value<'t, 'i>> {
+    object.iter().filter(|(key, _)| *key == name).last().map(|(_, value)| value)
 }
 
 /// Larger numbers from outside are taken as this one, so that sums and quotients stay finite.
@@ -216,6 +223,21 @@ mod tests {
         .unwrap();
         let rank = RankLoad { gen_throughput: 1e15, ..RankLoad::default() };
         assert_eq!(report.ranks, [rank]);
+    }
+
+    #[test]
+    fn of_a_repeated_name_the_last_counts() {
+        let report = parse(
+            r#"{"loads":[],"loads":[{"num_waiting_reqs":1,"num_waiting_reqs":5,"dp_rank":0,
+                "disaggregation":{"kv_transfer_latency_ms":1},
+                "disaggregation":{"kv_transfer_latency_ms":2,"kv_transfer_latency_ms":3}}]}"#,
+        );
+        let rank = RankLoad {
+            waiting_requests: 5.0,
+            kv_transfer_latency_ms: Some(3.0),
+            ..RankLoad::default()
+        };
+        assert_eq!(report.unwrap().ranks, [rank]);
     }
 
     #[test]
