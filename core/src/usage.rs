@@ -43,6 +43,10 @@ pub struct Tail(Vec<u8>);
 impl Tail {
     /// Takes the next piece.
     pub fn push(&mut self, piece: &[u8]) {
+        if piece.len() >= TAIL_BYTES {
+            // What is kept must have been adjacent, or a count could be put together of two.
+            self.0.clear();
+        }
         let piece = &piece[piece.len().saturating_sub(TAIL_BYTES)..];
         if self.0.len() + piece.len() > 2 * TAIL_BYTES {
             // At least half goes, so that few bytes move per byte that comes.
@@ -122,6 +126,14 @@ mod tests {
         ] {
             assert_eq!(usage(text), (None, None), "{text}");
         }
+    }
+
+    #[test]
+    fn what_was_not_adjacent_is_not_read_together() {
+        let mut tail = Tail::default();
+        tail.push(b"{\"prompt_tokens\":1");
+        tail.push(format!("0,{}", "2".repeat(TAIL_BYTES)).as_bytes());
+        assert_eq!(tail.usage(), Usage::default());
     }
 
     proptest! {
