@@ -10,7 +10,7 @@ use smg_core::policy::sticky::{MAX_KEY_BYTES, header_key, routing_key};
 use smg_core::prompt::{MAX_ROUTING_TOKENS, MAX_ROUTING_TOKENS_BYTES, parse_routing_tokens};
 use smg_core::retry::parse_retry_after_ms;
 use smg_core::rng::Rng;
-use smg_io::config::{Config, Secret};
+use smg_io::config::{ApiKeys, Config, Secret};
 use smg_io::http::route::Route;
 use smg_io::http::{auth, request_id};
 
@@ -99,7 +99,7 @@ fn assert_keys_stay_here(bytes: &[u8]) {
         named.map(|header| header.value.of(bytes))
     };
     let route = Route::of(b"/v1/chat/completions");
-    let Some(credentials) = auth::check(&config, route, bytes, &headers) else {
+    let Some(credentials) = auth::check(&ApiKeys::of(&config), route, bytes, &headers) else {
         let bearer = |value: &[u8]| key_in(value) == b"ours" && value != b"ours";
         let shown = given("authorization").next().is_some_and(bearer)
             || given("x-api-key").next() == Some(b"ours");

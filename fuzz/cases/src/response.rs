@@ -128,6 +128,7 @@ impl<'a> Arrived<'a> {
             routed_worker: Some(b"http://worker:8000"),
             framing,
             connection_close: false,
+            cors: None,
             http10_client,
         };
         let mut out = Vec::new();
