@@ -140,7 +140,9 @@ fn check_url(text: &str) {
     let Ok(url) = text.parse::<WorkerUrl>() else { return };
     let again: WorkerUrl = url.as_str().parse().expect("the normal form is a URL");
     assert_eq!((&again, again.as_str()), (&url, url.as_str()));
-    assert_eq!(url.as_str(), format!("http://{}{}", url.authority(), url.base_path()));
+    let (scheme, usual_port) =
+        if url.as_str().starts_with("https:") { ("https", 443) } else { ("http", 80) };
+    assert_eq!(url.as_str(), format!("{scheme}://{}{}", url.authority(), url.base_path()));
     assert!(url.port() != 0 && !url.host().is_empty() && is_valid_host(url.authority().as_bytes()));
     assert!(url.base_path().is_empty() || url.base_path().starts_with('/'));
     assert!(!url.base_path().ends_with('/') && !url.base_path().contains(['?', '#', ' ']));
@@ -150,7 +152,8 @@ fn check_url(text: &str) {
         return;
     };
     let host = uri.host().expect("a host").trim_start_matches('[').trim_end_matches(']');
-    assert_eq!((host, uri.port_u16().unwrap_or(80)), (url.host(), url.port()));
+    assert_eq!((host, uri.port_u16().unwrap_or(usual_port)), (url.host(), url.port()));
+    assert_eq!(uri.scheme_str(), Some(scheme));
     let path = if uri.path() == "/" { "" } else { uri.path() };
     assert_eq!((path, uri.query()), (url.base_path(), None));
 }
