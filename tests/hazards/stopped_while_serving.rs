@@ -5,17 +5,7 @@ use crate::harness::{Client, Exchange, Gate, Gateway, Worker, chat, eventually};
 #[test]
 fn requests_in_flight_finish_before_it_stops() {
     let gate = Gate::default();
-    let opened = gate.clone();
-    let worker = Worker::start(move |exchange| {
-        if !exchange.mentions("stream") {
-            return exchange.answer(200, b"at once");
-        }
-        exchange.begin_events();
-        exchange.event("one");
-        opened.wait();
-        exchange.event("two");
-        exchange.end();
-    });
+    let worker = Worker::pausing(&gate);
     let mut gateway = Gateway::before([&worker]).flags("--shards 2 --drain-settle-secs 3").start();
     let mut idle = Client::connect(&gateway);
     assert_eq!(idle.ask("hello").status(), 200);

@@ -5,17 +5,7 @@ use crate::harness::{Gate, Gateway, Http2, Worker, eventually};
 #[test]
 fn streams_finish_and_idle_connections_end() {
     let gate = Gate::default();
-    let opened = gate.clone();
-    let worker = Worker::start(move |exchange| {
-        if !exchange.mentions("stream") {
-            return exchange.answer(200, b"at once");
-        }
-        exchange.begin_events();
-        exchange.event("one");
-        opened.wait();
-        exchange.event("two");
-        exchange.end();
-    });
+    let worker = Worker::pausing(&gate);
     let mut gateway = Gateway::before([&worker]).flags("--drain-settle-secs 0").start();
     let mut idle = Http2::connect(&gateway);
     let asked = idle.chat("hello");

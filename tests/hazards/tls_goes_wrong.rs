@@ -248,17 +248,7 @@ fn a_certificate_is_replaced_while_a_stream_is_open() {
 #[test]
 fn drain_ends_idle_connections_and_lets_streams_finish() {
     let gate = Gate::default();
-    let opened = gate.clone();
-    let worker = Worker::start(move |exchange| {
-        if !exchange.mentions("stream") {
-            return exchange.answer(200, b"at once");
-        }
-        exchange.begin_events();
-        exchange.event("one");
-        opened.wait();
-        exchange.event("two");
-        exchange.end();
-    });
+    let worker = Worker::pausing(&gate);
     let certificate = Certificate::new();
     let mut gateway =
         Gateway::before([&worker]).flags("--drain-settle-secs 0").tls(&certificate).start();

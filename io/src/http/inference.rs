@@ -129,7 +129,8 @@ impl Flight<'_> {
         Err(self.no_worker(RouteError::NoWorker(NoWorker::Unavailable)).await)
     }
 
-    /// Has the prompt read elsewhere if that takes long. `Err`: the client has been answered.
+    /// Has the prompt read elsewhere if that takes long; anew for a retry, since to keep it would double
+    /// what a large request holds while it runs. `Err`: the client has been answered.
     async fn lend(&mut self) -> Result<Option<Arc<OwnedPrompt>>, Next> {
         let connection = &mut *self.connection;
         let client = &mut connection.client;

@@ -149,8 +149,7 @@ async fn answer(
             }
         };
     let mut body = Body::of(response_head.body);
-    let stream = respond.send_response(response, body.done).map_err(|_| Gone)?;
-    let mut stream = stream;
+    let mut stream = respond.send_response(response, body.done).map_err(|_| Gone)?;
     buf.drain(..response_head.len);
     let whole = body.done || relay(&mut receiver, &mut stream, &mut body, buf).await?;
     if whole {

@@ -153,8 +153,7 @@ fn answer_text(stream: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::Profile;
-    use crate::server::{EngineKind, Fleet, FleetOptions};
+    use crate::server::Fleet;
 
     #[test]
     fn the_text_of_a_stream_is_its_content_parts() {
@@ -168,19 +167,7 @@ mod tests {
 
     #[test]
     fn every_turn_after_the_first_finds_the_last_turn_in_the_cache() {
-        let profile = Profile {
-            step_base_ns: 1_000_000,
-            decode_request_ns: 1_000,
-            prefill_token_ns: 100,
-            ..Profile::named("demo").unwrap()
-        };
-        let fleet = Fleet::start(&FleetOptions {
-            count: 1,
-            model: "m".into(),
-            kind: EngineKind::Simulated(profile),
-            ..FleetOptions::default()
-        })
-        .unwrap();
+        let fleet = Fleet::of_one(1_000_000);
         let options = ConversationOptions {
             target: Target::parse(&fleet.urls()[0]).unwrap(),
             model: "m".into(),

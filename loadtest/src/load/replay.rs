@@ -222,8 +222,7 @@ fn body(options: &ReplayOptions, record: Record<'_>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::Profile;
-    use crate::server::{EngineKind, Fleet, FleetOptions};
+    use crate::server::Fleet;
 
     /// Blocks of 512 tokens: the third request repeats the first and goes on, the last is alone.
     const TRACE: &str = r#"{"timestamp":0,"input_length":1030,"output_length":5,"hash_ids":[1,2,3]}
@@ -233,19 +232,7 @@ mod tests {
 "#;
 
     fn replayed(api: ReplayApi, stream: bool) -> (Report, Fleet) {
-        let profile = Profile {
-            step_base_ns: 1_000_000,
-            decode_request_ns: 1_000,
-            prefill_token_ns: 100,
-            ..Profile::named("demo").unwrap()
-        };
-        let fleet = Fleet::start(&FleetOptions {
-            count: 1,
-            model: "m".into(),
-            kind: EngineKind::Simulated(profile),
-            ..FleetOptions::default()
-        })
-        .unwrap();
+        let fleet = Fleet::of_one(1_000_000);
         let target = Target::parse(&fleet.urls()[0]).unwrap();
         let options = ReplayOptions {
             trace: Arc::new(Trace::read(TRACE.as_bytes(), 512).unwrap()),

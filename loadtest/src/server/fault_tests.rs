@@ -4,26 +4,13 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use super::{EngineKind, Fleet, FleetOptions};
+use super::Fleet;
 use crate::blocking;
-use crate::engine::Profile;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn engine() -> (Fleet, SocketAddr) {
-    let profile = Profile {
-        step_base_ns: 2_000_000,
-        decode_request_ns: 1_000,
-        prefill_token_ns: 100,
-        ..Profile::named("demo").unwrap()
-    };
-    let fleet = Fleet::start(&FleetOptions {
-        count: 1,
-        model: "m".into(),
-        kind: EngineKind::Simulated(profile),
-        ..FleetOptions::default()
-    })
-    .unwrap();
+    let fleet = Fleet::of_one(2_000_000);
     let address = fleet.addresses[0];
     (fleet, address)
 }

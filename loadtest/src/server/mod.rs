@@ -225,4 +225,24 @@ async fn accept(
 }
 
 #[cfg(test)]
+impl Fleet {
+    /// One simulated engine for the model `m` whose steps last `step_ns` and a little.
+    pub(crate) fn of_one(step_ns: u64) -> Self {
+        let profile = Profile {
+            step_base_ns: step_ns,
+            decode_request_ns: 1_000,
+            prefill_token_ns: 100,
+            ..Profile::named("demo").unwrap()
+        };
+        Self::start(&FleetOptions {
+            count: 1,
+            model: "m".into(),
+            kind: EngineKind::Simulated(profile),
+            ..FleetOptions::default()
+        })
+        .unwrap()
+    }
+}
+
+#[cfg(test)]
 mod fault_tests;

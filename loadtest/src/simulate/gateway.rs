@@ -60,12 +60,7 @@ pub struct Gateway {
     /// With lengths in the items of the index.
     prefix_hash: PrefixHashConfig,
     block_tokens: u32,
-    is_ready: Vec<bool>,
-    ready: Vec<WorkerId>,
-    epoch: u64,
-    in_flight: InFlight,
-    breakers: Breakers,
-    reports: Reports,
+    known: Known,
     state: PolicyState,
     workers: Vec<WorkerId>,
     items: Vec<u32>,
@@ -73,6 +68,16 @@ pub struct Gateway {
     ring: HashRing,
     sessions: StickyMap,
     rng: Rng,
+}
+
+/// What it knows of the engines.
+struct Known {
+    is_ready: Vec<bool>,
+    ready: Vec<WorkerId>,
+    epoch: u64,
+    in_flight: InFlight,
+    breakers: Breakers,
+    reports: Reports,
 }
 
 /// Load reports on their way to decisions.
@@ -122,12 +127,14 @@ impl Gateway {
             options: options.clone(),
             prefix_hash,
             block_tokens,
-            is_ready: vec![true; engines],
-            ready: (0..engines).map(id).collect(),
-            epoch: 1,
-            in_flight: InFlight::default(),
-            breakers: Breakers::default(),
-            reports: Reports::default(),
+            known: Known {
+                is_ready: vec![true; engines],
+                ready: (0..engines).map(id).collect(),
+                epoch: 1,
+                in_flight: InFlight::default(),
+                breakers: Breakers::default(),
+                reports: Reports::default(),
+            },
             state: PolicyState::default(),
             workers: Vec::new(),
             items: Vec::new(),
@@ -150,7 +157,7 @@ impl Gateway {
         tried: &[WorkerId],
         now: Nanos,
     ) -> Result<Sent, NoWorker> {
-        self.reports.publish_due(now);
+        self.known.reports.publish_due(now);
         let (choice, permit) = self.decide(policy, index, request, tried, now)?;
         Ok(self.sent(choice.worker, permit, now))
     }
@@ -162,43 +169,37 @@ impl Gateway {
 
     /// The fleet as a decision sees it.
     pub fn candidates<'a>(&'a self, tried: &'a [WorkerId], now: Nanos) -> Candidates<'a> {
-        Candidates {
-            epoch: self.epoch,
-            ready: &self.ready,
-            in_flight: &self.in_flight,
-            breakers: &self.breakers,
-            loads: &self.reports.loads,
-            excluded: tried,
-            now_ms: now / 1_000_000,
-        }
+        self.known.candidates(tried, now)
     }
 
     /// A request has ended.
     pub fn settle(&mut self, mut sent: Sent, outcome: Outcome, now: Nanos) {
         if let Some(admission) = sent.admission.take() {
-            admission.settle(&self.breakers, outcome, now / 1_000_000);
+            admission.settle(&self.known.breakers, outcome, now / 1_000_000);
         }
     }
 
     /// Takes an engine out of the ready ones, or back; says whether that is a change.
     pub fn set_ready(&mut self, engine: usize, is_ready: bool, now: Nanos) -> bool {
-        if self.is_ready[engine] == is_ready {
+        if self.known.is_ready[engine] == is_ready {
             return false;
         }
-        self.is_ready[engine] = is_ready;
-        let ready = self.is_ready.iter().enumerate().filter(|(_, ready)| **ready);
-        self.ready = ready.map(|(engine, _)| id(engine)).collect();
-        self.epoch += 1;
+        self.known.is_ready[engine] = is_ready;
+        let ready = self.known.is_ready.iter().enumerate().filter(|(_, ready)| **ready);
+        self.known.ready = ready.map(|(engine, _)| id(engine)).collect();
+        self.known.epoch += 1;
         if !is_ready {
-            self.reports.change(now, self.is_ready.len(), |table| table.clear(id(engine)));
+            self.known
+                .reports
+                .change(now, self.known.is_ready.len(), |table| table.clear(id(engine)));
         }
         true
     }
 
     /// Asks an engine for its load; it must be brought up to `now`, and `None` if it is down.
     pub fn poll(&mut self, engine: usize, asked: Option<&Engine>, now: Nanos) {
-        let asked = asked.filter(|_| self.is_ready[engine]);
-        self.reports.change(now, self.is_ready.len(), |table| match asked {
+        let asked = asked.filter(|_| self.known.is_ready[engine]);
+        self.known.reports.change(now, self.known.is_ready.len(), |table| match asked {
             Some(asked) => table.enter(id(engine), report(asked), &OverloadThresholds::default()),
             None => table.clear(id(engine)),
         });
@@ -207,8 +208,8 @@ impl Gateway {
     fn sent(&mut self, worker: WorkerId, permit: Option<KeyPermit>, now: Nanos) -> Sent {
         Sent {
             worker: worker.slot as usize,
-            admission: self.breakers.admit(worker, now / 1_000_000),
-            _in_flight: self.in_flight.begin(worker),
+            admission: self.known.breakers.admit(worker, now / 1_000_000),
+            _in_flight: self.known.in_flight.begin(worker),
             _permit: permit,
         }
     }
@@ -221,15 +222,7 @@ impl Gateway {
         tried: &[WorkerId],
         now: Nanos,
     ) -> Result<(Choice, Option<KeyPermit>), NoWorker> {
-        let candidates = Candidates {
-            epoch: self.epoch,
-            ready: &self.ready,
-            in_flight: &self.in_flight,
-            breakers: &self.breakers,
-            loads: &self.reports.loads,
-            excluded: tried,
-            now_ms: now / 1_000_000,
-        };
+        let candidates = self.known.candidates(tried, now);
         let tokens = known_tokens(self.options.index.prompts, request.sequence.prompt_tokens);
         let key = request.session.filter(|_| goes_by_key(policy)).map(|s| format!("session-{s:x}"));
         let key = key.as_ref().map(String::as_bytes);
@@ -265,6 +258,20 @@ impl Gateway {
             PolicyKind::Passthrough => passthrough(&candidates),
         };
         choice.map(|choice| (choice, None))
+    }
+}
+
+impl Known {
+    fn candidates<'a>(&'a self, tried: &'a [WorkerId], now: Nanos) -> Candidates<'a> {
+        Candidates {
+            epoch: self.epoch,
+            ready: &self.ready,
+            in_flight: &self.in_flight,
+            breakers: &self.breakers,
+            loads: &self.reports.loads,
+            excluded: tried,
+            now_ms: now / 1_000_000,
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use rustls::ServerConfig;
 
+use super::Gate;
 use super::secure::Stream;
 use super::wire::{Head, Wire};
 use super::{PATIENCE, within_patience};
@@ -105,6 +106,21 @@ impl Worker {
     /// A worker that answers every request with `{"id":"ok"}`.
     pub fn obliging() -> Self {
         Self::start(|exchange| exchange.answer(200, br#"{"id":"ok"}"#))
+    }
+
+    /// Answers at once, but who mentions a stream gets one of two events, the second when `gate` opens.
+    pub fn pausing(gate: &Gate) -> Self {
+        let gate = gate.clone();
+        Self::start(move |exchange| {
+            if !exchange.mentions("stream") {
+                return exchange.answer(200, b"at once");
+            }
+            exchange.begin_events();
+            exchange.event("one");
+            gate.wait();
+            exchange.event("two");
+            exchange.end();
+        })
     }
 
     pub fn url(&self) -> String {
