@@ -4,6 +4,16 @@
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+# help_if_asked ARGUMENT...: prints the comment at the top of the script and ends, on -h or --help.
+help_if_asked() {
+    case "${1-}" in
+    -h | --help)
+        sed -n '2,/^[^#]/{s/^# \{0,1\}//p;}' "scripts/${0##*/}"
+        exit 0
+        ;;
+    esac
+}
+
 say() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
 die() {
     say "$*"
