@@ -24,6 +24,7 @@ pub mod kind;
 pub mod kv_pressure;
 pub mod least_load;
 pub mod load_report;
+pub mod load_rounds;
 pub mod loads;
 pub mod power_of_two;
 pub mod prefix_hash;

@@ -90,7 +90,6 @@ impl<R: Runtime> Life<R> {
             registry: self.registry.clone(),
             reports: self.loads.clone(),
             id,
-            phase: self.registry.borrow_mut().phase(),
         };
         self.runtime.spawn(Class::Loads, monitor.run());
     }

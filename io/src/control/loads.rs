@@ -1,5 +1,6 @@
 //! The load monitor: asks every ready worker for its load in a task of its own, so that a slow one
-//! delays nobody, and publishes what was heard as epochs.
+//! delays nobody, and publishes what was heard as epochs. Workers are asked at one moment
+//! ([`smg_core::policy::load_rounds`]).
 //!
 //! A worker is asked for `/v1/loads`, and, where an engine has no such route, for its own `/metrics`.
 //! Its report leaves the epochs when a poll fails, when it is not ready any more and when it is
@@ -9,7 +10,7 @@ use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use smg_core::fleet::WorkerId;
@@ -17,6 +18,7 @@ use smg_core::policy::LoadTable;
 use smg_core::policy::load_report::{
     LoadReport, OverloadThresholds, RankLoad, parse_engine_metrics, parse_loads,
 };
+use smg_core::policy::load_rounds::{Rounds, publish_pause};
 
 use super::http::{Question, Reply, ask};
 use super::registry::Registry;
@@ -26,24 +28,24 @@ use crate::shared::Shared;
 
 /// For one worker's report.
 const POLL_TIMEOUT: Duration = Duration::from_secs(5);
-/// Between two publications, and so much more per worker: an epoch copies 64 bytes per worker, so
-/// arrivals are taken together, and copying stays a small share of what asking costs.
-const PUBLISH_PAUSE: Duration = Duration::from_millis(4);
-const PUBLISH_PAUSE_PER_WORKER: Duration = Duration::from_micros(5);
 /// What is asked first.
 const LOADS_PATH: &str = "/v1/loads?include=core,disagg,queues,memory";
 
 /// The reports of all workers, and the bell that has them published.
 pub struct LoadReports {
     table: LoadTable,
+    rounds: Rounds,
+    started: Instant,
     changed: async_channel::Sender<()>,
 }
 
 impl LoadReports {
-    /// No reports yet, and what [`publish`] listens to.
-    pub fn new() -> (Self, async_channel::Receiver<()>) {
+    /// No reports yet, rounds of questions every `interval` from now on, and what [`publish`] listens
+    /// to.
+    pub fn new(interval: Duration) -> (Self, async_channel::Receiver<()>) {
         let (changed, heard) = async_channel::bounded(1);
-        (Self { table: LoadTable::default(), changed }, heard)
+        let (table, rounds) = (LoadTable::default(), Rounds::new(interval));
+        (Self { table, rounds, started: Instant::now(), changed }, heard)
     }
 
     /// Reports by worker, rank by rank.
@@ -64,13 +66,26 @@ impl LoadReports {
         self.ring();
     }
 
+    /// While a round is gathered, how long to wait before looking again.
+    fn gathering(&self) -> Option<Duration> {
+        self.rounds.gathering(self.started.elapsed())
+    }
+
+    /// The round after `last` in which `worker` is asked, and how long until then.
+    fn next_round(&self, last: u64, worker: WorkerId) -> (u64, Duration) {
+        let now = self.started.elapsed();
+        let (round, at) = self.rounds.next(last, worker.slot, now);
+        (round, at.saturating_sub(now))
+    }
+
     fn ring(&self) {
         // A full queue is a bell that rings already.
         let _ = self.changed.try_send(());
     }
 }
 
-/// Publishes an epoch at once when reports changed, and further ones at most every few milliseconds.
+/// Publishes an epoch when reports changed: after a round, when it is gathered; at other times at once,
+/// and further ones at most every few milliseconds.
 pub async fn publish<R: Runtime>(
     runtime: R,
     shared: Arc<Shared>,
@@ -78,10 +93,14 @@ pub async fn publish<R: Runtime>(
     changed: async_channel::Receiver<()>,
 ) {
     while changed.recv().await.is_ok() {
+        loop {
+            let Some(pause) = reports.borrow().gathering() else { break };
+            runtime.sleep(pause).await;
+        }
         let loads = reports.borrow_mut().table.publish();
         shared.loads.store(Arc::new(loads));
-        let workers = shared.fleet.load().total as u32;
-        runtime.sleep(PUBLISH_PAUSE + workers * PUBLISH_PAUSE_PER_WORKER).await;
+        let workers = shared.fleet.load().total;
+        runtime.sleep(publish_pause(workers)).await;
     }
 }
 
@@ -97,9 +116,6 @@ pub struct Monitor<R> {
     pub reports: Rc<RefCell<LoadReports>>,
     /// The worker.
     pub id: WorkerId,
-    /// Share of an interval before the second poll, 0 to 1: workers registered in one moment are
-    /// not polled in one moment for ever.
-    pub phase: f64,
 }
 
 /// What came of asking one route.
@@ -112,22 +128,24 @@ enum Heard {
 }
 
 impl<R: Runtime> Monitor<R> {
-    /// Asks, enters, sleeps.
+    /// Asks at once and then in every round.
     pub async fn run(self) {
-        let interval = Duration::from_secs(self.shared.config.load_monitor.interval_secs);
-        let mut pause = interval.mul_f64(self.phase.clamp(0.0, 1.0));
+        let mut round = 0;
         // Forgotten when the worker is not ready: another version may return.
         let mut no_loads_route = false;
         loop {
             let Some(worker) = self.worker() else { return };
             if worker.state == WorkerState::Ready && self.is_read(&worker) {
+                self.reports.borrow_mut().rounds.asked(self.id.slot);
                 self.poll(&worker, &mut no_loads_route).await;
+                self.reports.borrow_mut().rounds.answered();
             } else {
                 no_loads_route = false;
                 self.reports.borrow_mut().clear(self.id);
             }
+            let pause;
+            (round, pause) = self.reports.borrow().next_round(round, self.id);
             self.runtime.sleep(pause).await;
-            pause = interval;
         }
     }
 
@@ -301,7 +319,7 @@ mod tests {
 
     #[test]
     fn one_bell_for_many_changes() {
-        let (mut reports, changed) = LoadReports::new();
+        let (mut reports, changed) = LoadReports::new(Duration::from_secs(10));
         let worker = WorkerId { slot: 2, generation: 0 };
         let report = LoadReport { ranks: vec![RankLoad::default()] };
         for _ in 0..3 {

@@ -186,11 +186,6 @@ impl Registry {
         model.map_or(self.shared.config.policy, |model| model.policy.kind)
     }
 
-    /// A random share of an interval, 0 to 1.
-    pub fn phase(&mut self) -> f64 {
-        self.rng.next_u64() as f64 / u64::MAX as f64
-    }
-
     /// The record behind a registration.
     pub fn record_of(&self, id: WorkerId) -> Option<&Rc<Record>> {
         let worker = self.workers.get(id.slot as usize)?.as_ref()?;

@@ -5,6 +5,7 @@ use std::net::TcpListener;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use tracing::error;
 
@@ -114,7 +115,8 @@ async fn tasks<R: Runtime>(
 ) -> io::Result<()> {
     let metrics_listener = runtime.listen(sockets.metrics)?;
     let probe_listener = sockets.probes.map(|listener| runtime.listen(listener)).transpose()?;
-    let (loads, changed) = LoadReports::new();
+    let load_interval = Duration::from_secs(shared.config.load_monitor.interval_secs);
+    let (loads, changed) = LoadReports::new(load_interval);
     let control = Control::new(shared.clone(), resolver, loads);
     let publication = loads::publish(runtime, shared.clone(), control.loads.clone(), changed);
     runtime.spawn(Class::Events, publication);

@@ -1,11 +1,14 @@
 //! One simulated gateway: what its decisions read, and the decision.
 
+use std::time::Duration;
+
 use smg_core::breaker::{Admission, Breakers, Outcome};
 use smg_core::fleet::{InFlight, InFlightGuard, ModelId, WorkerId};
 use smg_core::policy::cache_aware::CacheAwareConfig;
 use smg_core::policy::consistent_hashing::{self, HashedRequest};
 use smg_core::policy::expected_wait::Scorer;
 use smg_core::policy::load_report::{LoadReport, OverloadThresholds, RankLoad};
+use smg_core::policy::load_rounds::{Rounds, publish_pause};
 use smg_core::policy::prefix_hash::{self, PrefixHashConfig, PrefixRequest};
 use smg_core::policy::ring::HashRing;
 use smg_core::policy::rotation::{RoundRobin, passthrough};
@@ -27,8 +30,8 @@ pub struct GatewayOptions {
     pub index: IndexOptions,
     pub eviction_interval: Nanos,
     pub load_interval: Nanos,
-    /// All engines are asked at one moment; the gateway itself asks them spread over the interval.
-    pub polls_at_once: bool,
+    /// Each engine is asked at a moment of its own; the gateway itself asks them in rounds.
+    pub polls_spread: bool,
     pub least_load: Scorer,
     pub prefix_hash: PrefixHashConfig,
     pub assignment: Assignment,
@@ -41,7 +44,7 @@ impl Default for GatewayOptions {
             index: IndexOptions::default(),
             eviction_interval: 120_000_000_000,
             load_interval: 10_000_000_000,
-            polls_at_once: false,
+            polls_spread: false,
             least_load: Scorer::DEFAULT,
             prefix_hash: PrefixHashConfig::default(),
             assignment: Assignment::Random,
@@ -49,9 +52,6 @@ impl Default for GatewayOptions {
     }
 }
 
-/// Between two publications of load reports, and so much more per engine, as in the gateway.
-const PUBLISH_PAUSE: Nanos = 4_000_000;
-const PUBLISH_PAUSE_PER_ENGINE: Nanos = 5_000;
 const MODEL: ModelId = ModelId(0);
 
 /// All that one gateway process knows, its index excepted: that may be shared.
@@ -83,6 +83,10 @@ struct Known {
 /// Load reports on their way to decisions.
 #[derive(Default)]
 struct Reports {
+    /// Unless engines are asked one by one.
+    rounds: Option<Rounds>,
+    /// Age of the gateway when the simulation begins.
+    age: Nanos,
     table: LoadTable,
     loads: Loads,
     /// When what changed is published.
@@ -99,14 +103,17 @@ pub struct Sent {
 }
 
 impl Gateway {
-    /// A gateway that has just started over `engines` ready engines.
+    /// A gateway without state over `engines` ready engines; its rounds of load polls began `age`
+    /// before the simulation.
     pub fn new(
         options: &GatewayOptions,
         policy: PolicyKind,
         engines: usize,
         block_tokens: u32,
+        age: Nanos,
         seed: u64,
     ) -> Self {
+        let rounds = Rounds::new(Duration::from_nanos(options.load_interval));
         let heads: Vec<u32> =
             options.prefix_hash.boundaries.iter().map(|&tokens| tokens as u32).collect();
         let in_items = |tokens: &[u32]| {
@@ -133,7 +140,11 @@ impl Gateway {
                 epoch: 1,
                 in_flight: InFlight::default(),
                 breakers: Breakers::default(),
-                reports: Reports::default(),
+                reports: Reports {
+                    rounds: (!options.polls_spread).then_some(rounds),
+                    age,
+                    ..Reports::default()
+                },
             },
             state: PolicyState::default(),
             workers: Vec::new(),
@@ -199,10 +210,16 @@ impl Gateway {
     /// Asks an engine for its load; it must be brought up to `now`, and `None` if it is down.
     pub fn poll(&mut self, engine: usize, asked: Option<&Engine>, now: Nanos) {
         let asked = asked.filter(|_| self.known.is_ready[engine]);
+        self.known.reports.asked(engine);
         self.known.reports.change(now, self.known.is_ready.len(), |table| match asked {
             Some(asked) => table.enter(id(engine), report(asked), &OverloadThresholds::default()),
             None => table.clear(id(engine)),
         });
+    }
+
+    /// When an engine is asked again that was asked in round `last`, and in which round that is.
+    pub fn next_poll(&self, last: u64, engine: usize, now: Nanos) -> (u64, Nanos) {
+        self.known.reports.next_poll(last, engine, now, self.options.load_interval)
     }
 
     fn sent(&mut self, worker: WorkerId, permit: Option<KeyPermit>, now: Nanos) -> Sent {
@@ -280,8 +297,31 @@ impl Reports {
     fn change(&mut self, now: Nanos, engines: usize, change: impl FnOnce(&mut LoadTable)) {
         self.publish_due(now);
         change(&mut self.table);
-        let earliest = self.published.map_or(0, |at| at + pause(engines));
-        self.due.get_or_insert(now.max(earliest));
+        let pause = publish_pause(engines).as_nanos() as Nanos;
+        let earliest = self.published.map_or(0, |at| at + pause);
+        let gathered = now + self.gathering(now);
+        self.due.get_or_insert(gathered.max(earliest));
+    }
+
+    /// Answers take no time here.
+    fn asked(&mut self, engine: usize) {
+        if let Some(rounds) = &mut self.rounds {
+            rounds.asked(id(engine).slot);
+            rounds.answered();
+        }
+    }
+
+    /// For how long what changes now is held back.
+    fn gathering(&self, now: Nanos) -> Nanos {
+        let now = Duration::from_nanos(now + self.age);
+        let wait = self.rounds.and_then(|rounds| rounds.gathering(now));
+        wait.unwrap_or_default().as_nanos() as Nanos
+    }
+
+    fn next_poll(&self, last: u64, engine: usize, now: Nanos, interval: Nanos) -> (u64, Nanos) {
+        let Some(rounds) = &self.rounds else { return (last + 1, now + interval) };
+        let (round, at) = rounds.next(last, id(engine).slot, Duration::from_nanos(now + self.age));
+        (round, at.as_nanos() as Nanos - self.age)
     }
 
     fn publish_due(&mut self, now: Nanos) {
@@ -296,10 +336,6 @@ impl Reports {
 /// Policies that read the session.
 fn goes_by_key(policy: PolicyKind) -> bool {
     matches!(policy, PolicyKind::Manual | PolicyKind::ConsistentHashing)
-}
-
-fn pause(engines: usize) -> Nanos {
-    PUBLISH_PAUSE + engines as Nanos * PUBLISH_PAUSE_PER_ENGINE
 }
 
 /// The engine of this number as gateways name it.

@@ -275,8 +275,13 @@ fn the_hash_index_finds_heads_it_was_told_of() {
     let mut options = options(5);
     options.gateway.index.prompts = Prompts::Tokens;
     options.gateway.index.boundaries = vec![16, 64];
-    let (arm, _) = run(&options, policy("cache_aware"), groups(2_000, None));
-    assert!(arm.oracle_share > 0.95, "{}", arm.oracle_share);
+    // Which groups meet on an engine, and do not fit there together, is up to the seed.
+    for seed in 1..6 {
+        options.seed = seed;
+        let share = |name| run(&options, policy(name), groups(500, None)).0.oracle_share;
+        let (found, blind) = (share("cache_aware"), share("round_robin"));
+        assert!(found > 2.0 * blind && found > 0.8, "{found} and {blind} with seed {seed}");
+    }
 }
 
 #[test]

@@ -37,6 +37,8 @@ pub struct World<'a> {
     timeline: Timeline,
     planned: BinaryHeap<Reverse<(Nanos, Event)>>,
     gateways: Vec<Gateway>,
+    /// How long each gateway had been there when the simulation began, within one interval of polls.
+    ages: Vec<Nanos>,
     /// One per gateway, or one for all.
     indexes: Vec<Index>,
     next_gateway: usize,
@@ -69,6 +71,7 @@ enum Event {
     Poll {
         gateway: usize,
         engine: usize,
+        round: u64,
     },
     /// Slices of the sweep that began at `began`.
     Sweep {
@@ -111,6 +114,7 @@ impl<'a> World<'a> {
             timeline: Timeline::new(options.engines),
             planned: BinaryHeap::new(),
             gateways: Vec::new(),
+            ages: Vec::new(),
             indexes: (0..indexes).map(|_| new_index(options, block_tokens)).collect(),
             next_gateway: 0,
             flights: Vec::new(),
@@ -122,7 +126,9 @@ impl<'a> World<'a> {
             decisions: 0,
         };
         for gateway in 0..gateways {
-            let started = world.new_gateway();
+            let age = world.phase();
+            world.ages.push(age);
+            let started = world.new_gateway(gateway);
             world.gateways.push(started);
             world.start_polling(gateway);
         }
@@ -177,7 +183,7 @@ impl<'a> World<'a> {
             Event::Fail { engine } => self.fail(engine, now),
             Event::Recover { engine } => self.is_up[engine] = true,
             Event::Restart { gateway } => {
-                self.gateways[gateway] = self.new_gateway();
+                self.gateways[gateway] = self.new_gateway(gateway);
                 if !self.options.shared_index {
                     let block_tokens = self.options.profile.block_tokens;
                     self.indexes[gateway] = new_index(self.options, block_tokens);
@@ -187,10 +193,10 @@ impl<'a> World<'a> {
                 }
             }
             Event::Probe { gateway, engine, pause } => self.probe(gateway, engine, pause, now),
-            Event::Poll { gateway, engine } => {
+            Event::Poll { gateway, engine, round } => {
                 self.poll(gateway, engine, now);
-                let interval = self.options.gateway.load_interval;
-                self.plan(now + interval, Event::Poll { gateway, engine });
+                let (round, at) = self.gateways[gateway].next_poll(round, engine, now);
+                self.plan(at, Event::Poll { gateway, engine, round });
             }
             Event::Sweep { index, began } => {
                 let interval = self.options.gateway.eviction_interval;
@@ -389,21 +395,29 @@ impl<'a> World<'a> {
         self.gateways[gateway].poll(engine, asked, now);
     }
 
-    fn new_gateway(&mut self) -> Gateway {
+    fn new_gateway(&mut self, place: usize) -> Gateway {
         let Options { gateway, engines, profile, .. } = self.options;
         let policy = self.policy.gateway().unwrap_or(PolicyKind::Random);
-        Gateway::new(gateway, policy, *engines, profile.block_tokens, self.rng.next_u64())
+        let (age, seed) = (self.ages[place], self.rng.next_u64());
+        Gateway::new(gateway, policy, *engines, profile.block_tokens, age, seed)
     }
 
-    /// Every engine is asked once at the start, again within an interval, then at its pace.
+    /// Part of an interval of load polls.
+    fn phase(&mut self) -> Nanos {
+        (self.rng.unit() * self.options.gateway.load_interval as f64) as Nanos
+    }
+
+    /// Every engine is asked once at the start, again within an interval, then once per interval.
     fn start_polling(&mut self, gateway: usize) {
         let reads_loads = self.policy.gateway().is_some_and(PolicyKind::reads_loads);
         for engine in 0..self.engines.len() {
             if reads_loads {
                 self.poll(gateway, engine, 0);
-                let interval = self.options.gateway.load_interval;
-                let phase = if self.options.gateway.polls_at_once { 1.0 } else { self.rng.unit() };
-                self.plan((phase * interval as f64) as Nanos, Event::Poll { gateway, engine });
+                let (round, at) = match self.options.gateway.polls_spread {
+                    true => (1, self.phase()),
+                    false => self.gateways[gateway].next_poll(0, engine, 0),
+                };
+                self.plan(at, Event::Poll { gateway, engine, round });
             }
         }
     }

@@ -71,9 +71,9 @@ pub struct GatewayArgs {
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     load_monitor_interval: std::time::Duration,
 
-    /// Ask all engines for their load at one moment instead of spread over the interval
+    /// Ask each engine for its load at a moment of its own instead of all in rounds
     #[arg(long)]
-    polls_at_once: bool,
+    polls_spread: bool,
 
     #[arg(long, value_enum, default_value_t = IndexKind::Tree)]
     cache_index: IndexKind,
@@ -145,7 +145,7 @@ impl GatewayArgs {
             },
             eviction_interval: self.eviction_interval.as_nanos() as u64,
             load_interval: self.load_monitor_interval.as_nanos() as u64,
-            polls_at_once: self.polls_at_once,
+            polls_spread: self.polls_spread,
             prefix_hash: PrefixHashConfig {
                 token_count: self.prefix_token_count,
                 load_factor: self.prefix_hash_load_factor,
@@ -239,7 +239,7 @@ impl GatewayArgs {
             && self.selection_temperature == 0.0
             && self.max_tree_size == defaults.index.max_tree_size
             && self.cache_index == IndexKind::Tree
-            && !self.polls_at_once
+            && !self.polls_spread
             && self.load_monitor_interval.as_nanos() == u128::from(defaults.load_interval)
             && self.eviction_interval.as_nanos() == u128::from(defaults.eviction_interval);
         about.push_str(if as_default { "; defaults" } else { "; flags differ from the defaults" });
