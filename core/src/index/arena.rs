@@ -29,7 +29,6 @@ pub(super) struct Arena<T> {
     chunks: Vec<Chunk>,
     /// Chunks with room. The lowest is filled first, so that the highest drain.
     open: BinaryHeap<Reverse<u32>>,
-    len: usize,
 }
 
 #[derive(Debug)]
@@ -44,14 +43,15 @@ const CHUNK: usize = 1 << CHUNK_BITS;
 
 impl<T> Default for Arena<T> {
     fn default() -> Self {
-        Self { places: Vec::new(), chunks: Vec::new(), open: BinaryHeap::new(), len: 0 }
+        Self { places: Vec::new(), chunks: Vec::new(), open: BinaryHeap::new() }
     }
 }
 
 impl<T: Vacancy + Send + 'static> Arena<T> {
     /// Number of records.
+    #[cfg(test)]
     pub fn len(&self) -> usize {
-        self.len
+        self.chunks.iter().map(|chunk| chunk.live as usize).sum()
     }
 
     /// Stores `record`. The caller keeps the number of records below 2^31.
@@ -76,7 +76,6 @@ impl<T: Vacancy + Send + 'static> Arena<T> {
             chunk.is_open = false;
             self.open.pop();
         }
-        self.len += 1;
         index << CHUNK_BITS | place
     }
 
@@ -89,7 +88,6 @@ impl<T: Vacancy + Send + 'static> Arena<T> {
         *slot = T::vacant(chunk.first_vacant);
         chunk.first_vacant = place as u32;
         chunk.live -= 1;
-        self.len -= 1;
         if chunk.live == 0 {
             chunk.first_vacant = NIL;
             garbage.push(std::mem::take(&mut self.places[index]));

@@ -1,12 +1,16 @@
 //! The hash index: where heads of fixed lengths were sent lately (`--cache-index hash`).
 
+mod slots;
+mod table;
+
 use xxhash_rust::xxh3::Xxh3;
 
-use super::arena::{Arena, NIL, Vacancy};
-use super::buckets::{Buckets, Chained};
-use super::tenants::{NO_TENANT, Tenant, Tenants};
+use super::arena::NIL;
+use super::tenants::{Tenant, Tenants};
 use super::{Garbage, Slice};
 use crate::fleet::WorkerId;
+use slots::{Holder, Key};
+use table::Table;
 
 /// Most heads one model's index remembers; the one used longest ago is dropped first.
 pub const HASH_INDEX_MAX_ENTRIES: usize = 1 << 20;
@@ -76,42 +80,18 @@ pub struct HashIndex {
     boundaries: Box<[u32]>,
     ttl_ms: u64,
     max_entries: usize,
-    entries: Arena<Entry>,
-    table: Buckets,
+    table: Table,
     tenants: Tenants<()>,
-    /// Ends of the list of entries ordered by latest use.
-    oldest: u32,
-    newest: u32,
     /// A pass that drops holders that were removed from the fleet.
     purge: Option<Purge>,
     garbage: Garbage,
 }
 
-/// One head: one cache line.
-#[derive(Debug)]
-#[repr(align(64))]
-struct Entry {
-    hash: u64,
-    namespace: u64,
-    /// Time of use in milliseconds in the upper 48 bits, tenant in the lower 16; latest first.
-    holders: [u64; MAX_HEAD_HOLDERS],
-    chain: u32,
-    older: u32,
-    newer: u32,
-    /// Position of the boundary; [`VACANT`] in a free place.
-    level: u16,
-    has_namespace: bool,
-}
-
-const _: () = assert!(size_of::<Entry>() == 64);
-
-const VACANT: u16 = u16::MAX;
-const NO_HOLDER: u64 = NO_TENANT as u64;
-const TENANT_BITS: u32 = Tenant::BITS;
-
 #[derive(Debug)]
 struct Purge {
-    next_entry: u32,
+    next_slot: usize,
+    /// [`Table::changes`] when it began.
+    changes: u64,
     /// Removed registrations this pass covers.
     tenants: usize,
 }
@@ -130,7 +110,7 @@ impl HashIndex {
 
     /// Number of heads remembered, expired ones included until a sweep or their next use.
     pub fn entries(&self) -> usize {
-        self.entries.len()
+        self.table.len()
     }
 
     /// The live, eligible holders of the deepest head that has any at `now_ms`.
@@ -145,22 +125,22 @@ impl HashIndex {
             holders: [WorkerId { slot: 0, generation: 0 }; MAX_HEAD_HOLDERS],
             count: 0,
         };
-        let levels = || heads.hashes.iter().enumerate().rev();
-        levels().for_each(|(level, &hash)| self.table.prefetch(table_key(level as u16, hash)));
-        for (level, &hash) in levels() {
-            let Some(id) = self.entry(heads.namespace, level, hash) else { continue };
-            for &holder in &self.entries[id].holders {
+        let keys = || keys(heads).rev();
+        keys().for_each(|key| self.table.prefetch(&key));
+        for key in keys() {
+            let Some(id) = self.table.find(&key) else { continue };
+            for holder in self.table.holders(id) {
                 if !self.is_live(holder, now_ms) {
                     continue;
                 }
-                let worker = self.tenants.worker(holder as Tenant);
+                let worker = self.tenants.worker(holder.tenant());
                 if eligible(worker) {
                     found.holders[usize::from(found.count)] = worker;
                     found.count += 1;
                 }
             }
             if found.count > 0 {
-                found.level = self.boundaries[level];
+                found.level = self.boundaries[usize::from(key.level)];
                 break;
             }
         }
@@ -173,15 +153,19 @@ impl HashIndex {
             return;
         }
         let Some(tenant) = self.enter(worker, now_ms) else { return };
-        for (level, &hash) in heads.hashes.iter().enumerate() {
-            let id = match self.entry(heads.namespace, level, hash) {
+        for key in keys(heads) {
+            let id = match self.table.find(&key) {
                 Some(id) => {
-                    self.unlist(id);
+                    self.table.used(id);
                     id
                 }
-                None => self.new_entry(heads.namespace, level, hash),
+                None => {
+                    if self.table.len() >= self.max_entries {
+                        self.table.remove(self.table.oldest());
+                    }
+                    self.table.insert(&key, &mut self.garbage)
+                }
             };
-            self.list_newest(id);
             self.hold(id, tenant, now_ms);
         }
     }
@@ -196,96 +180,57 @@ impl HashIndex {
     pub fn sweep(&mut self, now_ms: u64, max_entries: usize) -> Slice {
         let mut slice = Slice::default();
         let mut visits = max_entries.max(1);
-        while visits > 0 && self.oldest != NIL && !self.is_used(self.oldest, now_ms) {
-            self.remove_entry(self.oldest);
+        while visits > 0 && self.table.oldest() != NIL && !self.is_used(self.table.oldest(), now_ms)
+        {
+            self.table.remove(self.table.oldest());
             slice.entries += 1;
             visits -= 1;
         }
         slice.entries += self.purge_slice(now_ms, visits);
-        slice.done = visits > 0 && self.tenants.first_removed().is_none();
+        let nobody_left = self.tenants.first_removed().is_none();
+        slice.done = visits > 0 && nobody_left && self.table.tidy(visits, &mut self.garbage);
         slice.garbage = std::mem::take(&mut self.garbage);
         slice
     }
 
     fn with_capacity(boundaries: &[u32], ttl_ms: u64, seed: u64, max_entries: usize) -> Self {
         // A level is stored in 16 bits; there are never that many boundaries on a command line.
-        let boundaries = &boundaries[..boundaries.len().min(usize::from(VACANT))];
+        let boundaries = &boundaries[..boundaries.len().min(usize::from(u16::MAX))];
         Self {
             boundaries: boundaries.into(),
             ttl_ms,
-            max_entries,
-            entries: Arena::default(),
-            table: Buckets::new(seed),
+            max_entries: max_entries.max(1),
+            table: Table::new(max_entries.max(1), seed),
             tenants: Tenants::default(),
-            oldest: NIL,
-            newest: NIL,
             purge: None,
             garbage: Garbage::default(),
         }
     }
 
-    fn entry(&self, namespace: Option<u64>, level: usize, hash: u64) -> Option<u32> {
-        let mut at = self.table.first(table_key(level as u16, hash));
-        while at != NIL {
-            let entry = &self.entries[at];
-            if entry.hash == hash
-                && usize::from(entry.level) == level
-                && entry.has_namespace.then_some(entry.namespace) == namespace
-            {
-                return Some(at);
-            }
-            at = entry.chain;
-        }
-        None
-    }
-
-    fn new_entry(&mut self, namespace: Option<u64>, level: usize, hash: u64) -> u32 {
-        if self.entries.len() >= self.max_entries && self.oldest != NIL {
-            self.remove_entry(self.oldest);
-        }
-        let id = self.entries.insert(Entry {
-            hash,
-            namespace: namespace.unwrap_or(0),
-            holders: [NO_HOLDER; MAX_HEAD_HOLDERS],
-            chain: NIL,
-            older: NIL,
-            newer: NIL,
-            level: level as u16,
-            has_namespace: namespace.is_some(),
-        });
-        self.table.insert(&mut self.entries, id);
-        id
-    }
-
-    fn remove_entry(&mut self, id: u32) {
-        self.unlist(id);
-        self.table.remove(&mut self.entries, id, &mut self.garbage);
-        self.entries.remove(id, &mut self.garbage);
-    }
-
     /// Makes `tenant` the first holder. The others move back; of more than fit, the last is dropped.
     fn hold(&mut self, id: u32, tenant: Tenant, now_ms: u64) {
-        let mut holders = [NO_HOLDER; MAX_HEAD_HOLDERS];
-        holders[0] = now_ms << TENANT_BITS | u64::from(tenant);
-        let others = self.entries[id].holders.into_iter();
-        let others = others.filter(|&h| h as Tenant != tenant && self.is_live(h, now_ms));
+        let mut holders = [Holder::NONE; MAX_HEAD_HOLDERS];
+        holders[0] = Holder::new(tenant, now_ms);
+        let others = self.table.holders(id).into_iter();
+        let others =
+            others.filter(|&other| other.tenant() != tenant && self.is_live(other, now_ms));
         for (place, other) in holders[1..].iter_mut().zip(others) {
             *place = other;
         }
-        self.entries[id].holders = holders;
+        self.table.set_holders(id, holders);
     }
 
     /// Whether a holder is registered and was used within the TTL.
     #[inline]
-    fn is_live(&self, holder: u64, now_ms: u64) -> bool {
-        holder != NO_HOLDER
-            && now_ms.saturating_sub(holder >> TENANT_BITS) <= self.ttl_ms
-            && self.tenants.is_live(holder as Tenant)
+    fn is_live(&self, holder: Holder, now_ms: u64) -> bool {
+        holder != Holder::NONE
+            && now_ms.saturating_sub(holder.used_ms()) <= self.ttl_ms
+            && self.tenants.is_live(holder.tenant())
     }
 
     /// Whether the entry has a live holder.
     fn is_used(&self, id: u32, now_ms: u64) -> bool {
-        self.entries[id].holders.iter().any(|&holder| self.is_live(holder, now_ms))
+        self.table.holders(id).iter().any(|&holder| self.is_live(holder, now_ms))
     }
 
     fn enter(&mut self, worker: WorkerId, now_ms: u64) -> Option<Tenant> {
@@ -300,104 +245,63 @@ impl HashIndex {
         self.tenants.enter(worker)
     }
 
-    /// Visits up to `max_entries` entries in search of holders removed from the fleet; returns the
-    /// number of entries dropped.
+    /// Visits up to `max_slots` slots in search of holders removed from the fleet; returns the number
+    /// of entries dropped.
     ///
     /// An entry that a removed worker used last keeps its place on the list, and may so outlast its
     /// other holders; by less than a TTL, and no lookup sees it.
-    fn purge_slice(&mut self, now_ms: u64, max_entries: usize) -> usize {
+    fn purge_slice(&mut self, now_ms: u64, max_slots: usize) -> usize {
         let removed = self.tenants.removed();
         if removed == 0 {
             return 0;
         }
-        let pass = self.purge.get_or_insert(Purge { next_entry: 0, tenants: removed });
-        let end = self.entries.end();
-        let from = pass.next_entry;
-        let to = end.min(from.saturating_add(max_entries.min(u32::MAX as usize) as u32));
-        pass.next_entry = to;
-        let covered = pass.tenants;
+        if self.table.is_moving() {
+            self.table.tidy(max_slots, &mut self.garbage);
+            return 0;
+        }
+        let changes = self.table.changes();
+        // Where entries have moved, a pass cannot say which ones it has seen.
+        let pass = self.purge.take().filter(|pass| pass.changes == changes);
+        let pass = pass.unwrap_or(Purge { next_slot: 0, changes, tenants: removed });
+        let end = self.table.slots();
+        let to = end.min(pass.next_slot.saturating_add(max_slots));
         let mut dropped = 0;
-        for id in from..to {
-            if self.entries.get(id).is_none() {
-                continue;
-            }
-            for place in 0..MAX_HEAD_HOLDERS {
-                let holder = self.entries[id].holders[place];
-                if holder != NO_HOLDER && !self.tenants.is_live(holder as Tenant) {
-                    self.entries[id].holders[place] = NO_HOLDER;
-                }
-            }
-            if !self.is_used(id, now_ms) {
-                self.remove_entry(id);
-                dropped += 1;
+        for slot in pass.next_slot..to {
+            if let Some(id) = self.table.id_at(slot) {
+                dropped += usize::from(self.purge_entry(id, now_ms));
             }
         }
         if to == end {
-            self.purge = None;
-            (0..covered).for_each(|_| self.tenants.release_first());
+            (0..pass.tenants).for_each(|_| self.tenants.release_first());
+        } else {
+            self.purge = Some(Purge { next_slot: to, ..pass });
         }
         dropped
     }
 
-    fn list_newest(&mut self, id: u32) {
-        let older = std::mem::replace(&mut self.newest, id);
-        let entry = &mut self.entries[id];
-        (entry.older, entry.newer) = (older, NIL);
-        match older {
-            NIL => self.oldest = id,
-            older => self.entries[older].newer = id,
+    /// Drops the holders of an entry that were removed from the fleet, and the entry if that leaves it
+    /// without a live one; says whether it went.
+    fn purge_entry(&mut self, id: u32, now_ms: u64) -> bool {
+        let mut holders = self.table.holders(id);
+        for holder in &mut holders {
+            if *holder != Holder::NONE && !self.tenants.is_live(holder.tenant()) {
+                *holder = Holder::NONE;
+            }
         }
-    }
-
-    fn unlist(&mut self, id: u32) {
-        let Entry { older, newer, .. } = self.entries[id];
-        match older {
-            NIL => self.oldest = newer,
-            older => self.entries[older].newer = newer,
+        self.table.set_holders(id, holders);
+        let goes = !self.is_used(id, now_ms);
+        if goes {
+            self.table.remove(id);
         }
-        match newer {
-            NIL => self.newest = older,
-            newer => self.entries[newer].older = older,
-        }
+        goes
     }
 }
 
-impl Vacancy for Entry {
-    fn vacant(next: u32) -> Self {
-        Self {
-            hash: 0,
-            namespace: 0,
-            holders: [NO_HOLDER; MAX_HEAD_HOLDERS],
-            chain: next,
-            older: NIL,
-            newer: NIL,
-            level: VACANT,
-            has_namespace: false,
-        }
-    }
-
-    fn next_vacant(&self) -> Option<u32> {
-        (self.level == VACANT).then_some(self.chain)
-    }
-}
-
-impl Chained for Arena<Entry> {
-    fn key(&self, id: u32) -> u64 {
-        table_key(self[id].level, self[id].hash)
-    }
-
-    fn next(&self, id: u32) -> u32 {
-        self[id].chain
-    }
-
-    fn set_next(&mut self, id: u32, next: u32) {
-        self[id].chain = next;
-    }
-}
-
-/// Key of a head in the table; the level tells boundaries apart.
-fn table_key(level: u16, hash: u64) -> u64 {
-    hash ^ u64::from(level).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+/// The keys of a request's heads, shallowest first.
+fn keys(heads: &Heads) -> impl DoubleEndedIterator<Item = Key> {
+    let namespace = heads.namespace;
+    let levels = heads.hashes.iter().enumerate();
+    levels.map(move |(level, &hash)| Key { hash, namespace, level: level as u16 })
 }
 
 /// Hashes tokens as little-endian bytes, through a buffer on the stack.

@@ -1,0 +1,255 @@
+//! Open addressing over cache lines: a head lies at its home slot or in one of the slots behind it.
+//!
+//! A slot counts the heads that lie behind it because it was taken when they came. So a search ends
+//! where nobody went further, removal leaves no tombstone, and no head ever moves within a table.
+
+use super::super::arena::NIL;
+use super::super::prefetch::prefetch;
+use super::super::tenants::{NO_TENANT, Tenant};
+use super::MAX_HEAD_HOLDERS;
+
+/// A slot as words, so that a large table is memory the system hands out zeroed, page by page.
+type Words = [u64; 8];
+
+const HASH: usize = 0;
+const NAMESPACE: usize = 1;
+const HOLDERS: usize = 2;
+const LINKS: usize = HOLDERS + MAX_HEAD_HOLDERS;
+const STATE: usize = LINKS + 1;
+/// Heads that went past this slot; whoever holds it, if anybody.
+const PASSED: usize = STATE + 1;
+
+const TAKEN: u64 = 1;
+const HAS_NAMESPACE: u64 = 2;
+const LEVEL_SHIFT: u32 = 16;
+
+/// What a table is searched by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Key {
+    pub hash: u64,
+    pub namespace: Option<u64>,
+    /// Position of the boundary.
+    pub level: u16,
+}
+
+impl Key {
+    fn state(self) -> u64 {
+        let namespace = if self.namespace.is_some() { HAS_NAMESPACE } else { 0 };
+        u64::from(self.level) << LEVEL_SHIFT | namespace | TAKEN
+    }
+}
+
+/// A worker and the time it was used: milliseconds in the upper 48 bits, tenant in the lower 16.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Holder(u64);
+
+impl Holder {
+    pub const NONE: Self = Self(NO_TENANT as u64);
+
+    pub fn new(tenant: Tenant, used_ms: u64) -> Self {
+        Self(used_ms << Tenant::BITS | u64::from(tenant))
+    }
+
+    pub fn tenant(self) -> Tenant {
+        self.0 as Tenant
+    }
+
+    pub fn used_ms(self) -> u64 {
+        self.0 >> Tenant::BITS
+    }
+}
+
+/// Neighbours on the list of heads by use, or [`NIL`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Links {
+    pub older: u32,
+    pub newer: u32,
+}
+
+/// A table of fixed capacity.
+#[derive(Debug, Default)]
+pub(super) struct Slots {
+    words: Vec<Words>,
+    /// Keys the homes, so that nobody can prepare heads that share one.
+    seed: u64,
+}
+
+impl Slots {
+    /// An empty table; its memory is touched as heads come.
+    pub fn new(capacity: usize, seed: u64) -> Self {
+        Self { words: vec![[0; 8]; capacity], seed }
+    }
+
+    pub fn capacity(&self) -> usize {
+        self.words.len()
+    }
+
+    /// Starts loading the home of `key`.
+    pub fn prefetch(&self, key: &Key) {
+        if let Some(words) = self.words.get(self.home(key)) {
+            prefetch(words);
+        }
+    }
+
+    /// The slot that holds `key`.
+    #[inline]
+    pub fn find(&self, key: &Key) -> Option<usize> {
+        let (state, namespace) = (key.state(), key.namespace.unwrap_or(0));
+        let mut at = self.home(key);
+        // Where there are few slots, all of them may have been passed.
+        for _ in 0..self.words.len() {
+            let words = &self.words[at];
+            if words[HASH] == key.hash && words[STATE] == state && words[NAMESPACE] == namespace {
+                return Some(at);
+            }
+            if words[PASSED] == 0 {
+                break;
+            }
+            at = self.next(at);
+        }
+        None
+    }
+
+    /// Takes a slot for `key`, which is absent. The caller keeps some slots free.
+    pub fn insert(&mut self, key: &Key) -> usize {
+        let mut at = self.home(key);
+        while self.words[at][STATE] != 0 {
+            self.words[at][PASSED] += 1;
+            at = self.next(at);
+        }
+        let passed = self.words[at][PASSED];
+        let holders = [Holder::NONE; MAX_HEAD_HOLDERS];
+        self.words[at] = [key.hash, key.namespace.unwrap_or(0), 0, 0, 0, 0, key.state(), passed];
+        self.set_holders(at, holders);
+        self.set_links(at, Links { older: NIL, newer: NIL });
+        at
+    }
+
+    /// Frees a taken slot.
+    pub fn remove(&mut self, slot: usize) {
+        if let Some(key) = self.key(slot) {
+            let mut at = self.home(&key);
+            while at != slot {
+                self.words[at][PASSED] -= 1;
+                at = self.next(at);
+            }
+            self.words[slot][STATE] = 0;
+        }
+    }
+
+    /// What a slot holds, if anything.
+    pub fn key(&self, slot: usize) -> Option<Key> {
+        let words = &self.words[slot];
+        let state = words[STATE];
+        (state != 0).then(|| Key {
+            hash: words[HASH],
+            namespace: (state & HAS_NAMESPACE != 0).then_some(words[NAMESPACE]),
+            level: (state >> LEVEL_SHIFT) as u16,
+        })
+    }
+
+    /// Holders of the head in a slot, the latest used first.
+    pub fn holders(&self, slot: usize) -> [Holder; MAX_HEAD_HOLDERS] {
+        std::array::from_fn(|place| Holder(self.words[slot][HOLDERS + place]))
+    }
+
+    pub fn set_holders(&mut self, slot: usize, holders: [Holder; MAX_HEAD_HOLDERS]) {
+        for (word, holder) in self.words[slot][HOLDERS..LINKS].iter_mut().zip(holders) {
+            *word = holder.0;
+        }
+    }
+
+    pub fn links(&self, slot: usize) -> Links {
+        let word = self.words[slot][LINKS];
+        Links { older: (word >> 32) as u32, newer: word as u32 }
+    }
+
+    pub fn set_links(&mut self, slot: usize, links: Links) {
+        self.words[slot][LINKS] = u64::from(links.older) << 32 | u64::from(links.newer);
+    }
+
+    /// Spreads keys evenly over any capacity.
+    #[inline]
+    fn home(&self, key: &Key) -> usize {
+        let named = key.hash ^ u64::from(key.level).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mixed = fold(fold(named ^ self.seed, 0x9fb2_1c65_1e98_df25), 0xd6e8_feb8_6659_fd93);
+        ((u128::from(mixed) * self.words.len() as u128) >> 64) as usize
+    }
+
+    #[inline]
+    fn next(&self, slot: usize) -> usize {
+        if slot + 1 == self.words.len() { 0 } else { slot + 1 }
+    }
+}
+
+/// A 128-bit product folded to 64 bits.
+#[inline]
+fn fold(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    product as u64 ^ (product >> 64) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+
+    fn key(hash: u64) -> Key {
+        Key { hash, namespace: None, level: 0 }
+    }
+
+    #[test]
+    fn what_was_inserted_is_found_until_it_is_removed() {
+        let mut rng = Rng::new(3);
+        let mut slots = Slots::new(100, 7);
+        let mut held: Vec<(Key, usize)> = Vec::new();
+        for _ in 0..20_000 {
+            if held.len() < 90 && (held.is_empty() || rng.below(9) < 5) {
+                let new = Key { level: rng.below(3) as u16, ..key(rng.next_u64()) };
+                assert_eq!(slots.find(&new), None);
+                held.push((new, slots.insert(&new)));
+            } else {
+                let (key, slot) = held.swap_remove(rng.below(held.len()));
+                slots.remove(slot);
+                assert_eq!((slots.find(&key), slots.key(slot)), (None, None));
+            }
+            for (key, slot) in &held {
+                assert_eq!((slots.find(key), slots.key(*slot)), (Some(*slot), Some(*key)));
+            }
+        }
+        held.iter().for_each(|(_, slot)| slots.remove(*slot));
+        assert!(slots.words.iter().all(|words| words[STATE] == 0 && words[PASSED] == 0));
+    }
+
+    #[test]
+    fn nobody_searches_past_where_others_went() {
+        // One home for all: 3 heads in a row, the first slot passed by two of them.
+        let mut slots = Slots::new(4, 0);
+        let home = slots.home(&key(0));
+        let same: Vec<Key> = (0..).map(key).filter(|key| slots.home(key) == home).take(4).collect();
+        let taken: Vec<usize> = same[..3].iter().map(|key| slots.insert(key)).collect();
+        assert_eq!(taken, [home, (home + 1) % 4, (home + 2) % 4]);
+        let passed = |slots: &Slots| taken.iter().map(|&at| slots.words[at][PASSED]).sum::<u64>();
+        assert_eq!(passed(&slots), 3);
+        // The one in the middle goes; the one behind it is found over the gap.
+        slots.remove(taken[1]);
+        assert_eq!((slots.find(&same[2]), passed(&slots)), (Some(taken[2]), 2));
+        assert_eq!(slots.insert(&same[3]), taken[1], "gaps are taken first");
+    }
+
+    #[test]
+    fn a_table_without_slots_holds_nothing() {
+        assert_eq!(Slots::default().find(&key(1)), None);
+        Slots::default().prefetch(&key(1));
+    }
+
+    #[test]
+    fn homes_under_one_seed_say_nothing_about_those_under_another() {
+        let (one, other) = (Slots::new(1024, 1), Slots::new(1024, 2));
+        let prepared: Vec<Key> = (0..1 << 20).map(key).filter(|key| one.home(key) == 0).collect();
+        assert!(prepared.len() > 900);
+        let mut counts = vec![0; 1024];
+        prepared.iter().for_each(|key| counts[other.home(key)] += 1);
+        assert!(counts.into_iter().max() < Some(20));
+    }
+}
