@@ -292,3 +292,30 @@ fn policies_are_read_by_name() {
     let error = "oracle".parse::<Policy>().unwrap_err();
     assert!(error.contains("'oracle'") && error.contains("oracle-clairvoyant"), "{error}");
 }
+
+#[test]
+fn requests_without_a_prefix_do_not_herd_to_the_engine_asked_last() {
+    // Half of what 16 engines can do that answer one request after the other, 100 ms each.
+    let workload = Workload::Groups(Groups::new(GroupOptions {
+        requests: 8_000,
+        rate_per_s: 80.0,
+        groups: 0,
+        lifetime: None,
+        prefix_tokens: 0,
+        question_tokens: 4,
+        answer_tokens: 1,
+        block_tokens: 4,
+        seed: 5,
+    }));
+    let profile = Profile { step_base_ns: 100_000_000, max_batch: 1, ..profile() };
+    let mut options = Options { profile, ..options(16) };
+    let first_token =
+        |options: &Options| run(options, policy("least_load"), workload.clone()).0.ttft_ms;
+    // Even if two meet on an engine, the second waits for less than one answer.
+    let in_rounds = first_token(&options);
+    assert!(in_rounds.p50 < 101.0 && in_rounds.max < 200.0, "{in_rounds:?}");
+    // Polls one after the other, 625 ms apart, send 50 requests to one engine: 40 too many.
+    options.gateway.polls_spread = true;
+    let spread = first_token(&options);
+    assert!(spread.p50 > 1_000.0, "{spread:?}");
+}
