@@ -32,14 +32,20 @@ def start_engines(count, base_port, *flags):
     )
 
 
-def start_gateway(worker_urls, *flags):
-    """The gateway with one shard on GATEWAY_PORT."""
+def start_gateway(worker_urls, *flags, port=GATEWAY_PORT, metrics_port=METRICS_PORT):
+    """The gateway with one shard."""
     return subprocess.Popen([
-        programs() / "smg", "launch", "--host", "127.0.0.1", "--port", str(GATEWAY_PORT),
-        "--prometheus-host", "127.0.0.1", "--prometheus-port", str(METRICS_PORT),
+        programs() / "smg", "launch", "--host", "127.0.0.1", "--port", str(port),
+        "--prometheus-host", "127.0.0.1", "--prometheus-port", str(metrics_port),
         "--shards", "1", "--policy", "cache_aware", "--log-level", "error", *flags,
         "--worker-urls", *worker_urls,
     ])
+
+
+def cpu_seconds(pid):
+    """CPU time of all threads, as the scheduler counts it."""
+    tasks = pathlib.Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
 
 
 def stop(process):

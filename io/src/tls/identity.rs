@@ -46,12 +46,14 @@ fn server_config(identity: &Identity) -> Result<Arc<ServerConfig>, TlsError> {
     let files = Named { identity, cert_flag: "--tls-cert-path", key_flag: "--tls-key-path" };
     let (chain, key) = files.read()?;
     let unusable = |error| files.unusable(error);
-    let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+    let mut config = ServerConfig::builder_with_provider(super::provider())
         .with_safe_default_protocol_versions()
         .map_err(unusable)?
         .with_no_client_auth()
         .with_single_cert(chain, key)
         .map_err(unusable)?;
+    // Most clients put AES-256 first and would as soon have AES-128 (see `provider`).
+    config.ignore_client_order = true;
     config.alpn_protocols = ALPN.map(<[u8]>::to_vec).to_vec();
     // Sessions are resumed from what the client keeps, whichever shard it comes back to.
     config.ticketer = ring::Ticketer::new().map_err(unusable)?;

@@ -7,7 +7,6 @@ use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 
 use rustls::client::{ClientConfig, ClientConnection};
-use rustls::crypto::ring;
 use rustls::pki_types::ServerName;
 use rustls::{
     AlertDescription, CertificateError, Connection as Session, Error, InvalidMessage, RootCertStore,
@@ -93,7 +92,7 @@ fn client_config(settings: &WorkerTlsConfig) -> Result<Arc<ClientConfig>, TlsErr
             "no certificate authority is known, so no https worker will be trusted; install the \
              system's (ca-certificates) or name some with --ca-cert-paths");
     }
-    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+    let builder = ClientConfig::builder_with_provider(super::provider())
         .with_safe_default_protocol_versions()
         // Not a file's fault, and not possible with this provider.
         .map_err(|error| TlsError::new(CA_FLAG, Path::new(""), error))?
