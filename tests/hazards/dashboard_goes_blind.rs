@@ -1,4 +1,7 @@
-//! Numbers that operators watch stay away: of streams, of breakers, of requests that hang.
+//! Numbers that operators watch stay away: of streams, of breakers, of requests that hang. Or they are
+//! looked for under names that do not exist.
+
+use std::collections::BTreeSet;
 
 use crate::harness::{Client, Gate, Gateway, Worker, chat, eventually};
 
@@ -107,4 +110,26 @@ fn a_request_that_hangs_is_seen_among_the_ages() {
     gate.open();
     assert_eq!(client.response().status(), 200);
     eventually("it is over", || young() == 0.0);
+}
+
+#[test]
+fn what_dashboard_alerts_and_pages_name_is_exported() {
+    let worker = Worker::obliging();
+    let gateway = Gateway::before([&worker]).flags("--max-concurrent-requests 9").start();
+    let metrics = gateway.metrics();
+    for (file, at_least) in [
+        ("observe/dashboards/smg.json", 50),
+        ("observe/alerts.yml", 15),
+        ("docs/observe.md", 1),
+        ("README.md", 10),
+    ] {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+        let text = std::fs::read_to_string(path).expect("a file of the repository");
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        let names: BTreeSet<_> = words.filter(|word| word.starts_with("smg_")).collect();
+        assert!(names.len() >= at_least, "{file} names {} metrics", names.len());
+        for name in names.into_iter().filter(|name| !name.ends_with('_')) {
+            assert!(metrics.declares(name), "{file} names {name}, which is not exported");
+        }
+    }
 }

@@ -4,6 +4,8 @@
 #[derive(Debug, Clone)]
 pub struct Metrics {
     samples: Vec<Sample>,
+    /// Name and kind of each family, whether or not it has samples.
+    families: Vec<(String, String)>,
 }
 
 #[derive(Debug, Clone)]
@@ -25,7 +27,20 @@ impl Metrics {
                 value: value.parse().expect("a value is a number"),
             }
         });
-        Self { samples: samples.collect() }
+        let families = page.lines().filter_map(|line| {
+            let (name, kind) = line.strip_prefix("# TYPE ")?.split_once(' ')?;
+            Some((name.to_owned(), kind.to_owned()))
+        });
+        Self { samples: samples.collect(), families: families.collect() }
+    }
+
+    /// Whether series of this name belong to a family of the page.
+    pub fn declares(&self, name: &str) -> bool {
+        self.families.iter().any(|(family, kind)| match name.strip_prefix(family.as_str()) {
+            Some("") => true,
+            Some("_bucket" | "_sum" | "_count") => kind == "histogram",
+            _ => false,
+        })
     }
 
     /// Sum over all series of a name.
