@@ -32,23 +32,23 @@ pub struct Args {
     #[arg(short = 'n', long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
     engines: u16,
 
-    /// KV cache of each engine in blocks of 16 tokens
+    /// KV cache of each engine in blocks of 16 tokens [default: 1600]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     cache_blocks: Option<u32>,
 
-    /// New conversations per second
+    /// New conversations per second [default: 10]
     #[arg(long, value_name = "PER_SECOND")]
     arrivals: Option<f64>,
 
-    /// Shared system prompts
+    /// System prompts of 2000 tokens that conversations share [default: 24]
     #[arg(long, value_name = "N")]
     system_prompts: Option<usize>,
 
-    /// Seconds to measure per policy
+    /// Seconds to measure per policy, after 5 that are not [default: 11]
     #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
     duration: Option<std::time::Duration>,
 
-    /// Print the result as JSON to this file as well
+    /// Write the result as JSON to this file as well
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }

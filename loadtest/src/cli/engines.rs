@@ -14,6 +14,8 @@ use super::{CpuList, Failure, cpu_list, milliseconds};
 /// /metrics, /reset_prefix_cache, and /sim/fault to make them fail. Base URLs are printed to stdout,
 /// one per line, once all ports are open.
 #[derive(clap::Args)]
+#[command(after_help = "Example: four engines with small caches, to put load on:\n  \
+    smg-loadtest engines -n 4 --base-port 9100 --profile demo")]
 pub struct Args {
     /// Number of engines
     #[arg(short = 'n', long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
@@ -43,38 +45,42 @@ pub struct Args {
 }
 
 #[derive(clap::Args)]
-#[command(next_help_heading = "Simulation")]
+#[command(next_help_heading = "Simulation (what is not given is as the profile has it)")]
 struct Simulation {
-    /// Speed and sizes of an engine; see the list below
-    #[arg(long, default_value = "8b-h100", help = profile_help())]
+    // The list of profiles makes the text.
+    #[arg(long, default_value = "8b-h100", help = profile_help(), conflicts_with = "instant")]
     profile: String,
 
     /// KV cache size in blocks
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", conflicts_with = "instant",
+          value_parser = clap::value_parser!(u32).range(1..))]
     cache_blocks: Option<u32>,
 
     /// Tokens per KV block
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", conflicts_with = "instant",
+          value_parser = clap::value_parser!(u32).range(1..))]
     block_size: Option<u32>,
 
     /// Requests running at once; the others wait
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", conflicts_with = "instant",
+          value_parser = clap::value_parser!(u32).range(1..))]
     max_batch: Option<u32>,
 
     /// Microseconds of prefill per token that is not cached
-    #[arg(long, value_name = "US")]
+    #[arg(long, value_name = "US", conflicts_with = "instant")]
     prefill_us_per_token: Option<f64>,
 
     /// Milliseconds every step takes, whatever it computes
-    #[arg(long, value_name = "MS")]
+    #[arg(long, value_name = "MS", conflicts_with = "instant")]
     step_ms: Option<f64>,
 
     /// Microseconds each decoding request adds to a step
-    #[arg(long, value_name = "US")]
+    #[arg(long, value_name = "US", conflicts_with = "instant")]
     decode_us_per_request: Option<f64>,
 
     /// Tokens of an answer when the request names no limit
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", conflicts_with = "instant",
+          value_parser = clap::value_parser!(u32).range(1..))]
     answer_tokens: Option<u32>,
 }
 

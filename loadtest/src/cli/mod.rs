@@ -143,6 +143,36 @@ mod tests {
     }
 
     #[test]
+    fn the_demo_names_its_defaults() {
+        let options = smg_loadtest::demo::DemoOptions::default();
+        let command = Cli::command();
+        let demo = command.find_subcommand("demo").unwrap();
+        for (flag, default) in [
+            ("cache_blocks", options.profile.cache_blocks.to_string()),
+            ("arrivals", options.arrivals_per_s.to_string()),
+            ("system_prompts", options.system_prompts.to_string()),
+            ("duration", options.duration.as_secs().to_string()),
+        ] {
+            let arg = demo.get_arguments().find(|arg| arg.get_id() == flag).unwrap();
+            let help = arg.get_help().unwrap().to_string();
+            assert!(help.contains(&format!("[default: {default}]")), "{flag}: {help}");
+        }
+        assert_eq!(options.warmup.as_secs(), 5, "as --duration says");
+        assert_eq!(options.system_prompt_chars, 4 * 2000, "as --system-prompts says");
+    }
+
+    #[test]
+    fn simulating_nothing_and_changing_the_simulation_exclude_each_other() {
+        let parse = |flags: &str| {
+            Cli::try_parse_from(format!("smg-loadtest engines {flags}").split_whitespace())
+        };
+        assert!(parse("--instant --events 5").is_ok() && parse("--cache-blocks 9").is_ok());
+        for wrong in ["--instant --cache-blocks 9", "--instant --profile demo", "--events 5"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
     fn durations_and_cpu_lists_are_read_or_named() {
         assert_eq!(seconds("1.5").unwrap().as_millis(), 1_500);
         assert_eq!(milliseconds("5").unwrap().as_millis(), 5);

@@ -19,19 +19,21 @@ use super::{Failure, print_report, seconds, signal};
 /// output_length and hash_ids. Each block becomes text or token IDs that depend on its number alone,
 /// so prompts share what the trace's prompts shared. Latency counts from when a request was due.
 #[derive(clap::Args)]
+#[command(after_help = "Example: the first thousand requests at twice their speed:\n  \
+    smg-loadtest replay http://127.0.0.1:30000 --trace conversation_trace.jsonl -n 1000 --time-scale 2")]
 pub struct Args {
-    /// Base URL, such as http://127.0.0.1:30000
+    /// Base URL of a server or gateway, such as http://127.0.0.1:30000
     url: String,
 
-    /// The trace
+    /// The trace, in the order of its timestamps
     #[arg(long, value_name = "FILE")]
     trace: PathBuf,
 
-    /// Only the first requests of it
+    /// Only so many requests, the first ones [default: all]
     #[arg(short = 'n', long, value_name = "N")]
     requests: Option<usize>,
 
-    /// Play it so many times as fast
+    /// Play it so many times as fast; below 1 is slower
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
     time_scale: f64,
 
@@ -47,7 +49,7 @@ pub struct Args {
     #[arg(long)]
     model: Option<String>,
 
-    /// Longest answer asked for, in tokens
+    /// Longest answer asked for, in tokens [default: each as long as in the trace]
     #[arg(long, value_name = "N", default_value_t = u32::MAX, hide_default_value = true)]
     max_tokens: u32,
 
@@ -69,7 +71,7 @@ pub struct Args {
           value_parser = clap::value_parser!(u32).range(1..=65_536))]
     block_size: u32,
 
-    /// Seed of random spreading
+    /// Seed of --spread random
     #[arg(long, default_value_t = 1)]
     seed: u64,
 
@@ -77,7 +79,7 @@ pub struct Args {
     #[arg(short = 'H', long, value_name = "HEADER", value_parser = header)]
     header: Vec<String>,
 
-    /// Print the report as JSON to this file, - for stdout
+    /// Write the report as JSON to this file as well; - prints it instead of the text
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 

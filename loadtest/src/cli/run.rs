@@ -17,8 +17,10 @@ use super::{CpuList, Failure, cpu_list, print_report, seconds, signal};
 /// With --rate, an open loop: requests are due at that rate whatever the server does, and latency
 /// counts from when a request was due, so a stall is seen by every request it delays.
 #[derive(clap::Args)]
+#[command(after_help = "Example: streams at 20 requests per second for a minute:\n  \
+    smg-loadtest run http://127.0.0.1:30000 --rate 20 --poisson --stream --duration 60")]
 pub struct Args {
-    /// Base URL, such as http://127.0.0.1:30000
+    /// Base URL of a server or gateway, such as http://127.0.0.1:30000
     url: String,
 
     #[command(flatten)]
@@ -27,7 +29,7 @@ pub struct Args {
     #[command(flatten)]
     body: BodyArgs,
 
-    /// Print the report as JSON to this file, - for stdout
+    /// Write the report as JSON to this file as well; - prints it instead of the text
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 

@@ -24,6 +24,22 @@ fn every_flag_has_a_help_text_and_a_heading() {
 }
 
 #[test]
+fn the_demo_script_names_the_flags_of_the_demo() {
+    // It must answer --help before anything is built.
+    let script = include_str!("../../../scripts/demo");
+    let command = command();
+    let demo = command.find_subcommand("demo").unwrap();
+    for arg in file::settings(demo) {
+        let long = arg.get_long().unwrap();
+        let line = script.lines().find(|line| line.starts_with(&format!("#   --{long} ")));
+        let line = line.unwrap_or_else(|| panic!("--{long} is not in scripts/demo"));
+        for default in arg.get_default_values() {
+            assert!(line.contains(default.to_str().unwrap()), "{line}");
+        }
+    }
+}
+
+#[test]
 fn every_flag_with_a_value_shows_its_default() {
     let command = command();
     let launch = command.find_subcommand("launch").unwrap();
