@@ -109,7 +109,10 @@ pub fn main(args: Args) -> Result<(), Failure> {
     let trace = Trace::open(&args.trace, args.block_size)
         .map_err(|error| Failure::Usage(format!("{}: {error}", args.trace.display())))?;
     let model = args.model.or_else(|| target.first_model()).ok_or_else(|| {
-        Failure::Run(format!("{} lists no model at /v1/models; name one with --model", args.url))
+        Failure::Run(format!(
+            "{} lists no model at /v1/models: is an engine ready there? Or name one with --model",
+            args.url
+        ))
     })?;
     let api = match args.api {
         Api::Chat => ReplayApi::Chat,

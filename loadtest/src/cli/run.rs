@@ -137,7 +137,7 @@ pub fn main(args: Args) -> Result<(), Failure> {
         None if args.body.body_file.is_some() => String::new(),
         None => target.first_model().ok_or_else(|| {
             Failure::Run(format!(
-                "{} lists no model at /v1/models; name one with --model",
+                "{} lists no model at /v1/models: is an engine ready there? Or name one with --model",
                 args.url
             ))
         })?,
