@@ -7,6 +7,7 @@ use std::net::TcpListener;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use crate::blocking::pause;
@@ -84,6 +85,12 @@ impl CommandTemplate {
     /// The program it starts.
     pub fn program(&self) -> &str {
         &self.words[0]
+    }
+
+    /// Whether a placeholder of this name is in it.
+    pub fn mentions(&self, name: &str) -> bool {
+        let placeholder = format!("{{{name}}}");
+        self.words.iter().any(|word| word.contains(&placeholder))
     }
 }
 
@@ -182,6 +189,41 @@ impl Drop for Running {
     }
 }
 
+/// Where distributions put servers, which the PATH of ordinary users leaves out.
+const SERVER_DIRECTORIES: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
+
+/// The path of a program named without one, looked for as a shell does, then where servers are.
+/// Unchanged if it is nowhere.
+pub fn find_program(program: &Path) -> PathBuf {
+    if program.components().count() > 1 {
+        return program.to_owned();
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let servers = SERVER_DIRECTORIES.iter().map(PathBuf::from);
+    std::env::split_paths(&path)
+        .chain(servers)
+        .map(|directory| directory.join(program))
+        .find(|candidate| candidate.is_file())
+        .unwrap_or_else(|| program.to_owned())
+}
+
+/// What a program that ends by itself prints, to stdout or stderr, within this time.
+pub fn output_of(words: &[String], timeout: Duration) -> io::Result<String> {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let count = COUNT.fetch_add(1, Relaxed);
+    let log = std::env::temp_dir().join(format!("smg-output-{}-{count}", std::process::id()));
+    let outcome = Running::start(words, &[], &log).map(|mut running| {
+        let deadline = Instant::now() + timeout;
+        while running.is_alive() && Instant::now() < deadline {
+            pause(Duration::from_millis(5));
+        }
+        drop(running);
+        String::from_utf8_lossy(&std::fs::read(&log).unwrap_or_default()).into_owned()
+    });
+    let _ = std::fs::remove_file(&log);
+    outcome
+}
+
 /// A TCP port nobody listens on now.
 pub fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
@@ -254,6 +296,17 @@ mod tests {
         assert!(matches!(CommandTemplate::parse("a 'b"), Err(TemplateError::OpenQuote(_))));
         let unknown = CommandTemplate::parse("gw {prot}").unwrap().fill(&[]);
         assert_eq!(unknown, Err(TemplateError::Unknown("{prot}".into())));
+    }
+
+    #[test]
+    fn programs_are_found_and_their_output_read() {
+        let shell = find_program(Path::new("sh"));
+        assert!(shell.is_absolute() && shell.is_file());
+        assert_eq!(find_program(Path::new("./sh")), Path::new("./sh"));
+        assert_eq!(find_program(Path::new("no-such-program")), Path::new("no-such-program"));
+        let script = words(&["sh", "-c", "echo 1.2; echo more >&2"]);
+        assert_eq!(output_of(&script, Duration::from_secs(10)).unwrap(), "1.2\nmore\n");
+        assert!(output_of(&words(&["no-such-program"]), Duration::from_secs(10)).is_err());
     }
 
     #[test]

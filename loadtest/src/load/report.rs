@@ -75,6 +75,14 @@ impl Quantiles {
 }
 
 impl Report {
+    /// Nothing was recorded.
+    #[cfg(test)]
+    pub(crate) fn empty() -> Self {
+        let targets = Vec::new();
+        let zero = std::time::Duration::ZERO;
+        Self::new(&Session::new(targets, false, zero, zero, zero))
+    }
+
     /// What the session recorded; the description of load and bodies is left empty.
     pub(super) fn new(session: &Session) -> Self {
         let run_s = (now_ns() - session.start()) as f64 / 1e9;

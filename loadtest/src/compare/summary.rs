@@ -1,0 +1,213 @@
+//! The results in plain sentences, for readers of the first lines only.
+
+use super::report::{NGINX, OURS, SMG};
+use super::routing::{RoutingArm, RoutingResult};
+use super::{CompareReport, Scenario, ScenarioResult};
+
+/// Load averages from here on are worth a warning.
+const BUSY: f64 = 0.5;
+
+/// Shares that differ by less are called the same.
+const SAME_SHARE: f64 = 0.01;
+
+pub(super) fn sentences(report: &CompareReport) -> Vec<String> {
+    let mut sentences = Vec::new();
+    if report.interrupted {
+        sentences.push(
+            "The comparison was broken off; these are the runs that were complete by then.".into(),
+        );
+    }
+    if let Some(routing) = &report.routing {
+        about_routing(routing, &mut sentences);
+    }
+    if let Some(short) = cheapest_load(report) {
+        about_cost(short, &mut sentences);
+    }
+    sentences.push(about_failures(report));
+    if !report.missing.is_empty() {
+        let names: Vec<_> = report.missing.iter().map(|missing| &*missing.arm).collect();
+        sentences.push(format!("Not compared, or not to the end: {}.", list(&names)));
+    }
+    let load = report.machine.load_before;
+    if load >= BUSY {
+        sentences.push(format!(
+            "The machine was not idle when it began (load average {load:.1}): expect noise, above all \
+             in the 99th percentiles."
+        ));
+    }
+    sentences
+}
+
+/// The short chats, or else the first load there is.
+fn cheapest_load(report: &CompareReport) -> Option<&ScenarioResult> {
+    let short = report.scenarios.iter().find(|result| result.scenario == Scenario::Short);
+    short.or(report.scenarios.first())
+}
+
+fn about_routing(routing: &RoutingResult, sentences: &mut Vec<String>) {
+    let by_hits = |a: &&RoutingArm, b: &&RoutingArm| a.hit_share.total_cmp(&b.hit_share);
+    let best = routing.arms.iter().rev().max_by(by_hits);
+    let Some((best, worst)) = best.zip(routing.arms.iter().min_by(by_hits)) else { return };
+    if best.hit_share - worst.hit_share < SAME_SHARE {
+        sentences.push(format!(
+            "Routing made no difference to the caches here: {} of the prompt tokens were found in them \
+             behind every arm.",
+            percent(best.hit_share)
+        ));
+    } else {
+        let as_good = routing.arms.iter().filter(|arm| best.hit_share - arm.hit_share < SAME_SHARE);
+        let as_good: Vec<_> = as_good.map(|arm| &*arm.arm).collect();
+        sentences.push(format!(
+            "Engines found most of the prompt in their caches behind {}: {} of its tokens, against {} \
+             behind {}. They had {:.1} times fewer prompt tokens to compute.",
+            list(&as_good),
+            percent(best.hit_share),
+            percent(worst.hit_share),
+            worst.arm,
+            (1.0 - worst.hit_share) / (1.0 - best.hit_share).max(1e-3),
+        ));
+    }
+    let quickest = |arm: &&RoutingArm| arm.ttft_ms.count > 0;
+    let by_ttft = |a: &&RoutingArm, b: &&RoutingArm| a.ttft_ms.p50.total_cmp(&b.ttft_ms.p50);
+    let timed = || routing.arms.iter().filter(quickest);
+    if let Some((first, last)) = timed().min_by(by_ttft).zip(timed().max_by(by_ttft))
+        && first.arm != last.arm
+    {
+        sentences.push(format!(
+            "Half of the answers began within {} behind {} and within {} behind {}; 99 of 100 within {} \
+             and {}.",
+            milliseconds(first.ttft_ms.p50),
+            first.arm,
+            milliseconds(last.ttft_ms.p50),
+            last.arm,
+            milliseconds(first.ttft_ms.p99),
+            milliseconds(last.ttft_ms.p99),
+        ));
+    }
+    if let Some(ours) = routing.arms.iter().find(|arm| arm.arm.starts_with(OURS)) {
+        sentences.push(format!(
+            "Behind {} the busiest engine got {:.2} times its fair share of requests.",
+            ours.arm, ours.max_over_mean
+        ));
+    }
+}
+
+fn about_cost(result: &ScenarioResult, sentences: &mut Vec<String>) {
+    let mut arms: Vec<_> =
+        result.arms.iter().filter_map(|arm| Some((&*arm.arm, arm.cpu_us?))).collect();
+    arms.sort_by(|a, b| a.1.total_cmp(&b.1));
+    if arms.is_empty() {
+        return;
+    }
+    let (what, unit) = match result.scenario.is_stream() {
+        true => ("passing on one event of a stream", "event"),
+        false => ("passing on one chat", "chat"),
+    };
+    let costs: Vec<_> = arms.iter().map(|(arm, us)| format!("{arm} {us:.0}")).collect();
+    sentences.push(format!(
+        "CPU time for {what} ({}), in microseconds from least to most: {}.",
+        result.scenario.about(),
+        costs.join(", ")
+    ));
+    let ratios: Vec<_> = [(NGINX, "nginx"), (SMG, "SMG")]
+        .into_iter()
+        .filter_map(|(of, name)| Some((result.cpu_ratio(OURS, of)?, name)))
+        .map(|(ratio, name)| format!("{ratio:.2} times what {name} costs"))
+        .collect();
+    if !ratios.is_empty() {
+        let ratios: Vec<_> = ratios.iter().map(String::as_str).collect();
+        sentences.push(format!("Ours costs {} per {unit}.", list(&ratios)));
+    }
+}
+
+fn about_failures(report: &CompareReport) -> String {
+    let mut failed: Vec<(String, u64)> = Vec::new();
+    let costs = report.scenarios.iter().flat_map(|result| &result.arms);
+    let costs = costs.map(|arm| (&arm.arm, arm.failed));
+    let routing = report.routing.iter().flat_map(|routing| &routing.arms);
+    for (arm, count) in costs.chain(routing.map(|arm| (&arm.arm, arm.failed))) {
+        if count == 0 {
+            continue;
+        }
+        match failed.iter_mut().find(|(name, _)| name == arm) {
+            Some((_, sum)) => *sum += count,
+            None => failed.push((arm.clone(), count)),
+        }
+    }
+    if failed.is_empty() {
+        return "No request failed.".into();
+    }
+    let failed: Vec<_> =
+        failed.iter().map(|(arm, count)| format!("{count} behind {arm}")).collect();
+    format!("Requests failed: {}.", failed.join(", "))
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", 100.0 * share)
+}
+
+fn milliseconds(ms: f64) -> String {
+    if ms < 10.0 { format!("{ms:.1} ms") } else { format!("{ms:.0} ms") }
+}
+
+/// `a, b and c`.
+fn list(names: &[&str]) -> String {
+    match names {
+        [] => String::new(),
+        [one] => (*one).to_owned(),
+        [rest @ .., last] => format!("{} and {last}", rest.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::html::tests::report;
+    use super::*;
+
+    #[test]
+    fn the_first_lines_say_who_and_by_how_much() {
+        let mut report = report();
+        assert_eq!(
+            sentences(&report)[..4],
+            [
+                "Engines found most of the prompt in their caches behind ours cache_aware: 90.0 % of \
+                 its tokens, against 40.0 % behind <peer>. They had 6.0 times fewer prompt tokens to \
+                 compute.",
+                "Half of the answers began within 8.0 ms behind ours cache_aware and within 80 ms \
+                 behind <peer>; 99 of 100 within 40 ms and 400 ms.",
+                "Behind ours cache_aware the busiest engine got 1.25 times its fair share of requests.",
+                "CPU time for passing on one chat (chats of ~600 bytes, 32 connections), in \
+                 microseconds from least to most: nginx 20, ours 25, smg 200.",
+            ]
+        );
+        assert_eq!(
+            sentences(&report)[4..],
+            [
+                "Ours costs 1.25 times what nginx costs and 0.12 times what SMG costs per chat.",
+                "Requests failed: 3 behind <peer>.",
+                "Not compared, or not to the end: haproxy.",
+            ]
+        );
+        report.interrupted = true;
+        report.machine.load_before = 3.0;
+        let sentences = sentences(&report);
+        assert!(sentences[0].contains("broken off"));
+        assert!(sentences.last().unwrap().contains("load average 3.0"));
+    }
+
+    #[test]
+    fn no_difference_is_called_none() {
+        let mut report = report();
+        let routing = report.routing.as_mut().unwrap();
+        routing.arms.iter_mut().for_each(|arm| arm.hit_share = 0.5);
+        assert!(sentences(&report)[0].contains("made no difference"));
+        report.routing = None;
+        report.scenarios.clear();
+        assert_eq!(sentences(&report)[0], "No request failed.");
+    }
+
+    #[test]
+    fn lists_read_well() {
+        assert_eq!([list(&[]), list(&["a"]), list(&["a", "b", "c"])], ["", "a", "a, b and c"]);
+    }
+}
