@@ -160,6 +160,12 @@ impl Running {
         self.tree().into_iter().map(resident_bytes_of).sum()
     }
 
+    /// Ends the process and its children at once, for when there is nothing left to drain.
+    pub fn kill(mut self) {
+        self.tree().into_iter().for_each(|pid| signal(pid, libc::SIGKILL));
+        let _ = self.child.wait();
+    }
+
     fn tree(&self) -> Vec<u32> {
         let mut tree = vec![self.pid()];
         let mut next = 0;
@@ -323,6 +329,11 @@ mod tests {
         assert!(running.resident_bytes() > 100_000);
         assert!(running.is_alive());
         drop(running);
+        assert!(!Path::new(&format!("/proc/{pid}")).exists());
+        let deaf = words(&["sh", "-c", "trap '' TERM; sleep 60; true"]);
+        let running = Running::start(&deaf, &[], &log).unwrap();
+        let pid = running.pid();
+        running.kill();
         assert!(!Path::new(&format!("/proc/{pid}")).exists());
         let _ = std::fs::remove_file(log);
     }

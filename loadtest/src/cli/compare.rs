@@ -20,6 +20,7 @@ use super::{CpuList, Failure, cpu_list, seconds, signal};
 /// to round; CPU time is read from the kernel's accounting of the gateway's processes. Gateways that
 /// are not installed are named and left out. scripts/compare builds and installs what it can first.
 #[derive(clap::Args)]
+#[command(args_override_self = true)]
 pub struct Args {
     #[command(flatten)]
     peers: peers::PeerArgs,

@@ -244,6 +244,13 @@ impl Arm {
         format!("it ended while it was measured; its last words:\n{words}")
     }
 
+    /// Ends it at once. Nothing is under way any more, so there is nothing to drain.
+    pub fn kill(self) {
+        if let Some(process) = self.process {
+            process.kill();
+        }
+    }
+
     /// Resident memory in MiB; none for an arm without a process.
     pub fn resident_mib(&self) -> Option<f64> {
         self.process.as_ref().map(|process| process.resident_bytes() as f64 / 1_048_576.0)

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::arms::Arm;
 use super::plan::Phase;
 use super::report::Sample;
-use super::{Bench, CompareOptions, Scenario};
+use super::{ArmSpec, Bench, CompareOptions, Scenario};
 use crate::load::{Observer, Target, run};
 use crate::process::Running;
 use crate::runtime;
@@ -23,8 +23,8 @@ const SETTLE: Duration = Duration::from_secs(1);
 const NUMBERS_PER_RUN: u64 = 10_000_000;
 
 /// A started peer and what it has been measured at.
-struct Candidate {
-    name: String,
+struct Candidate<'a> {
+    spec: &'a ArmSpec,
     arm: Arm,
     samples: Vec<Sample>,
     lost: bool,
@@ -46,7 +46,7 @@ pub(super) fn run_all(bench: &mut Bench<'_>) -> io::Result<()> {
     runtime::pin_to(&options.load_cpus)?;
     crate::blocking::pause(SETTLE);
     for arm in &arms {
-        bench.report.resident_mib.insert(arm.name.clone(), arm.arm.resident_mib());
+        bench.report.resident_mib.insert(arm.spec.name.clone(), arm.arm.resident_mib());
     }
     let mut number = 0;
     for scenario in &options.scenarios {
@@ -62,26 +62,27 @@ pub(super) fn run_all(bench: &mut Bench<'_>) -> io::Result<()> {
                     break;
                 }
                 number += NUMBERS_PER_RUN;
-                let what = format!("{scenario}  {}", arm.name);
+                let what = format!("{scenario}  {}", arm.spec.name);
                 bench.announce(Phase::Cost, &what);
                 match measure(&mut arm.arm, *scenario, options, number)? {
                     Outcome::Measured(sample) => arm.samples.push(*sample),
                     Outcome::Stopped => {}
                     Outcome::Died => {
                         arm.lost = true;
-                        bench.lose(&arm.name, &arm.arm.obituary());
+                        bench.lose_peer(arm.spec, &arm.arm.obituary());
                     }
                 }
             }
         }
         let samples =
-            arms.iter_mut().map(|arm| (arm.name.clone(), std::mem::take(&mut arm.samples)));
+            arms.iter_mut().map(|arm| (arm.spec.name.clone(), std::mem::take(&mut arm.samples)));
         bench.report.add(*scenario, samples.collect());
     }
+    arms.into_iter().for_each(|arm| arm.arm.kill());
     Ok(())
 }
 
-fn start_all(bench: &mut Bench<'_>, engines: &[String]) -> Vec<Candidate> {
+fn start_all<'a>(bench: &mut Bench<'a>, engines: &[String]) -> Vec<Candidate<'a>> {
     let options = bench.options;
     let mut arms = Vec::new();
     for spec in &options.arms {
@@ -93,12 +94,12 @@ fn start_all(bench: &mut Bench<'_>, engines: &[String]) -> Vec<Candidate> {
                 let started = bench.started(spec);
                 started.cost_command = Some(arm.command_or("none: the client talks to one engine"));
                 started.configuration = arm.configuration.clone();
-                let (name, samples) = (spec.name.clone(), Vec::new());
-                arms.push(Candidate { name, arm, samples, lost: false });
+                arms.push(Candidate { spec, arm, samples: Vec::new(), lost: false });
             }
+            Err(_) if bench.stopped() => break,
             Err(reason) => {
                 bench.plan.skip(Phase::Cost, options.scenarios.len() * options.runs);
-                bench.cannot_start(spec, &reason);
+                bench.lose_peer(spec, &reason);
             }
         }
     }

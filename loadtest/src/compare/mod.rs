@@ -108,13 +108,15 @@ impl Bench<'_> {
         &mut started[index]
     }
 
-    /// A peer that does not start is left out from then on.
-    fn cannot_start(&mut self, spec: &ArmSpec, reason: &str) {
-        if !self.stopped() {
-            self.lose(&spec.name, reason);
+    /// Leaves a peer out from now on.
+    fn lose_peer(&mut self, spec: &ArmSpec, reason: &str) {
+        if self.options.routing.is_some() {
+            self.plan.skip(Phase::Routing, spec.routing_arms().len() * self.options.runs);
         }
+        self.lose(&spec.name, reason);
     }
 
+    /// Names an arm that is not, or no longer, measured.
     fn lose(&mut self, arm: &str, reason: &str) {
         (self.say)(&format!("without {arm}: {reason}"));
         let (arm, reason) = (arm.to_owned(), reason.to_owned());

@@ -176,14 +176,13 @@ pub(super) fn run_all(bench: &mut Bench<'_>) -> io::Result<()> {
 }
 
 /// Every policy of every peer that has not failed yet.
-fn entries<'a>(bench: &mut Bench<'a>) -> Vec<Entry<'a>> {
+fn entries<'a>(bench: &Bench<'a>) -> Vec<Entry<'a>> {
     let mut entries = Vec::new();
     for spec in &bench.options.arms {
-        let arms = spec.routing_arms();
         if bench.is_missing(&spec.name) {
-            bench.plan.skip(Phase::Routing, arms.len() * bench.options.runs);
             continue;
         }
+        let arms = spec.routing_arms();
         entries.extend(arms.into_iter().map(|(name, policy)| Entry {
             spec,
             name,
@@ -228,6 +227,7 @@ fn run_one(
             bench.lose(&entry.name, &arm.obituary());
         }
     }
+    arm.kill();
     Ok(())
 }
 

@@ -115,10 +115,14 @@ fn range(values: impl Iterator<Item = f64> + Clone, write: fn(f64) -> String) ->
 
 impl fmt::Display for CompareReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "medians of {} rounds", self.runs)?;
+        if !self.scenarios.is_empty() {
+            write!(f, " of {} s", self.seconds)?;
+        }
         writeln!(
             f,
-            "medians of {} rounds of {} s; gateway on CPU {:?}, engines and client on CPU {:?}",
-            self.runs, self.seconds, self.gateway_cpus, self.load_cpus
+            "; gateway on CPU {:?}, engines and client on CPU {:?}",
+            self.gateway_cpus, self.load_cpus
         )?;
         for result in &self.scenarios {
             writeln!(f)?;

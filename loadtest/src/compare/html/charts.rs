@@ -246,7 +246,7 @@ fn as_percent(share: f64) -> String {
 }
 
 fn short_number(value: f64) -> String {
-    if value < 1.0 { format!("{value:.1}") } else { format!("{value:.0}") }
+    if value > 0.0 && value < 1.0 { format!("{value:.1}") } else { format!("{value:.0}") }
 }
 
 #[cfg(test)]
@@ -264,8 +264,8 @@ mod tests {
     #[test]
     fn numbers_at_ticks_are_short() {
         assert_eq!(
-            [short_number(0.5), short_number(200.0), as_percent(0.2)],
-            ["0.5", "200", "20 %"]
+            [short_number(0.0), short_number(0.5), short_number(200.0), as_percent(0.2)],
+            ["0", "0.5", "200", "20 %"]
         );
     }
 }
