@@ -1,6 +1,7 @@
 //! What is compared: the engines themselves, other proxies, and gateways started from a command
 //! line, each perhaps under several policies.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -65,10 +66,24 @@ pub struct Started {
     pub version: Option<String>,
     /// Command line under the cost loads, if it was run there; ports differ from run to run.
     pub cost_command: Option<String>,
-    /// Command lines under the routing load.
-    pub routing_commands: Vec<String>,
+    /// Command lines under the routing load, by policy; the key is empty for a peer without any.
+    pub routing_commands: BTreeMap<String, String>,
     /// The configuration file the command reads.
     pub configuration: Option<String>,
+}
+
+impl Started {
+    /// Notes how it was started under the routing load; the last start under a policy counts.
+    pub(super) fn note_routing(
+        &mut self,
+        policy: Option<&str>,
+        command: String,
+        configuration: Option<&str>,
+    ) {
+        let policy = policy.unwrap_or_default().to_owned();
+        self.routing_commands.insert(policy, command);
+        self.configuration = self.configuration.take().or_else(|| configuration.map(str::to_owned));
+    }
 }
 
 /// A started arm.
@@ -80,6 +95,7 @@ pub(super) struct Arm {
     pub configuration: Option<String>,
 }
 
+/// How long a gateway may take. A machine that stands still uses up no more of it than a probe may.
 const READY_TIMEOUT: Duration = Duration::from_secs(20);
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 const PROBE_PAUSE: Duration = Duration::from_millis(30);
@@ -106,7 +122,7 @@ impl ArmSpec {
             arm: self.name.clone(),
             version: self.version(),
             cost_command: None,
-            routing_commands: Vec::new(),
+            routing_commands: BTreeMap::new(),
             configuration: None,
         }
     }
@@ -210,8 +226,9 @@ impl Arm {
         probe: &str,
         should_stop: fn() -> bool,
     ) -> Result<(), String> {
-        let deadline = Instant::now() + READY_TIMEOUT;
+        let mut spent = Duration::ZERO;
         loop {
+            let before = Instant::now();
             let answer = blocking::get(address, probe, PROBE_TIMEOUT);
             let alive = self.is_alive();
             if alive && answer.is_ok_and(|answer| answer.status == 200) {
@@ -220,8 +237,8 @@ impl Arm {
             if should_stop() {
                 return Err("interrupted".into());
             }
-            let over = Instant::now() >= deadline;
-            if over || !alive {
+            spent += before.elapsed().min(PROBE_TIMEOUT) + PROBE_PAUSE;
+            if spent >= READY_TIMEOUT || !alive {
                 let what = if alive { "did not answer" } else { "ended before it answered" };
                 let words = self.process.as_ref().map(Running::last_lines).unwrap_or_default();
                 return Err(format!(

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::arms::Arm;
 use super::plan::Phase;
 use super::report::Sample;
-use super::{ArmSpec, Bench, CompareOptions, Scenario};
+use super::{ArmSpec, Bench, CompareOptions, LONGEST_STALL_MS, Outcome, Scenario};
 use crate::load::{Observer, Target, run};
 use crate::process::Running;
 use crate::runtime;
@@ -61,15 +61,18 @@ pub(super) fn run_all(bench: &mut Bench<'_>) -> io::Result<()> {
                 if bench.stopped() {
                     break;
                 }
-                number += NUMBERS_PER_RUN;
                 let what = format!("{scenario}  {}", arm.spec.name);
                 bench.announce(Phase::Cost, &what);
-                match measure(&mut arm.arm, *scenario, options, number)? {
-                    Outcome::Measured(sample) => arm.samples.push(*sample),
-                    Outcome::Stopped => {}
-                    Outcome::Died => {
+                let one = |_: &mut Bench<'_>| {
+                    number += NUMBERS_PER_RUN;
+                    measure(&mut arm.arm, *scenario, options, number)
+                };
+                match bench.unless_void(one)? {
+                    Outcome::Measured(sample) => arm.samples.push(sample),
+                    Outcome::Stopped | Outcome::Void(_) => {}
+                    Outcome::Died(reason) => {
                         arm.lost = true;
-                        bench.lose_peer(arm.spec, &arm.arm.obituary());
+                        bench.lose_peer(arm.spec, &reason);
                     }
                 }
             }
@@ -106,18 +109,12 @@ fn start_all<'a>(bench: &mut Bench<'a>, engines: &[String]) -> Vec<Candidate<'a>
     arms
 }
 
-enum Outcome {
-    Measured(Box<Sample>),
-    Stopped,
-    Died,
-}
-
 fn measure(
     arm: &mut Arm,
     scenario: Scenario,
     options: &CompareOptions,
     number: u64,
-) -> io::Result<Outcome> {
+) -> io::Result<Outcome<Sample>> {
     let url = arm.urls.first().map_or("", String::as_str);
     let target = Target::parse(url).map_err(io::Error::other)?;
     let mut load = scenario.load(target, options.time, WARMUP);
@@ -132,9 +129,12 @@ fn measure(
     let measured = arm.process.is_some() && work > 0;
     let cpu_us = measured.then(|| meter.used_ns as f64 / 1e3 / work as f64);
     if !arm.is_alive() {
-        return Ok(Outcome::Died);
+        return Ok(Outcome::Died(arm.obituary()));
     }
-    Ok(Outcome::Measured(Box::new(Sample { cpu_us, load: report })))
+    if report.client_stall_ms > LONGEST_STALL_MS {
+        return Ok(Outcome::Void(report.client_stall_ms));
+    }
+    Ok(Outcome::Measured(Sample { cpu_us, load: report }))
 }
 
 /// Reads the gateway's CPU time at both ends of the measured window.

@@ -51,7 +51,7 @@ fn heading(page: &mut String, report: &CompareReport) {
 /// What the columns of the routing table mean, in their order.
 const ROUTING_HEADINGS: [&str; ROUTING.len()] = [
     "Found in caches, %",
-    "range over rounds",
+    "Range of rounds",
     "Busiest engine / mean",
     "First token p50, ms",
     "p99, ms",
@@ -59,7 +59,7 @@ const ROUTING_HEADINGS: [&str; ROUTING.len()] = [
     "p99, ms",
     "Gateway CPU, µs per request",
     "Gateway memory, MiB",
-    "Failed requests",
+    "Failed",
 ];
 
 fn routing_section(page: &mut String, routing: &RoutingResult) {
@@ -212,7 +212,7 @@ fn started_arm(page: &mut String, started: &Started) {
     let version = version.unwrap_or_default();
     add(page, &format!("<h3>{}{}</h3>\n", escape(&started.arm), escape(&version)));
     let cost = started.cost_command.iter().map(|command| ("Cost", command));
-    let routing = started.routing_commands.iter().map(|command| ("Routing", command));
+    let routing = started.routing_commands.values().map(|command| ("Routing", command));
     for (what, command) in cost.chain(routing) {
         add(page, &format!("<pre>{what}: {}</pre>\n", escape(command)));
     }
@@ -292,6 +292,7 @@ pub(super) mod tests {
             summary: vec!["Ours < theirs & \"fine\".".into()],
             interrupted: false,
             machine: Machine { load_before: 0.0, ..Machine::here() },
+            void_runs: 0,
             runs: 1,
             seconds: 2.0,
             gateway_cpus: vec![0],
@@ -306,7 +307,7 @@ pub(super) mod tests {
                 arm: "<peer>".into(),
                 version: Some("1.0 <beta>".into()),
                 cost_command: Some("peer --urls 'a' && echo".into()),
-                routing_commands: vec!["peer".into()],
+                routing_commands: [("".into(), "peer".into())].into(),
                 configuration: Some("<config a=\"b\"/>".into()),
             }],
             missing: vec![Missing {

@@ -79,6 +79,23 @@ impl CompareOptions {
     }
 }
 
+/// Runs in which the client did not run for longer are void: what they say is about the machine.
+const LONGEST_STALL_MS: f64 = 500.0;
+
+/// A void run is tried again so many times.
+const REPEATS: usize = 2;
+
+/// What became of one run.
+enum Outcome<T> {
+    Measured(T),
+    /// Asked to stop.
+    Stopped,
+    /// The gateway did not start, or ended; why.
+    Died(String),
+    /// The machine stood still for so many milliseconds.
+    Void(f64),
+}
+
 /// A comparison under way.
 struct Bench<'a> {
     options: &'a CompareOptions,
@@ -114,6 +131,25 @@ impl Bench<'_> {
             self.plan.skip(Phase::Routing, spec.routing_arms().len() * self.options.runs);
         }
         self.lose(&spec.name, reason);
+    }
+
+    /// Measures until the machine did not stand still meanwhile, or gives the run up.
+    fn unless_void<T>(
+        &mut self,
+        mut measure: impl FnMut(&mut Self) -> io::Result<Outcome<T>>,
+    ) -> io::Result<Outcome<T>> {
+        let mut attempt = 0;
+        loop {
+            let outcome = measure(self)?;
+            let Outcome::Void(ms) = outcome else { return Ok(outcome) };
+            self.report.void_runs += 1;
+            let what = if attempt < REPEATS { "is repeated" } else { "is left out" };
+            (self.say)(&format!("the machine stood still for {:.1} s: this run {what}", ms / 1e3));
+            if attempt == REPEATS {
+                return Ok(outcome);
+            }
+            attempt += 1;
+        }
     }
 
     /// Names an arm that is not, or no longer, measured.

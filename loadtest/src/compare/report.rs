@@ -15,6 +15,8 @@ pub struct CompareReport {
     /// Broken off before everything was measured.
     pub interrupted: bool,
     pub machine: Machine,
+    /// Runs repeated or left out because the machine stood still.
+    pub void_runs: usize,
     pub runs: usize,
     pub seconds: f64,
     pub gateway_cpus: Vec<usize>,
@@ -81,6 +83,7 @@ impl CompareReport {
             summary: Vec::new(),
             interrupted: false,
             machine: Machine::here(),
+            void_runs: 0,
             runs: options.runs,
             seconds: options.time.as_secs_f64(),
             gateway_cpus: options.gateway_cpus.clone(),
@@ -255,6 +258,7 @@ mod tests {
             summary: Vec::new(),
             interrupted: false,
             machine: Machine::here(),
+            void_runs: 0,
             runs: 1,
             seconds: 1.0,
             gateway_cpus: vec![0],

@@ -12,12 +12,12 @@ use serde::Serialize;
 pub use result::{RoutingArm, RoutingResult};
 
 use super::plan::Phase;
-use super::{ArmSpec, Bench};
+use super::{ArmSpec, Bench, Outcome};
 use crate::engine::{CHARS_PER_TOKEN, Profile};
 use crate::load::{ConversationOptions, Target, TargetError};
 use crate::runtime;
 use crate::server::{EngineKind, Fleet, FleetOptions};
-use measure::{Outcome, RoutingSample, measure};
+use measure::{RoutingSample, measure};
 
 /// The engines and the conversations of the routing load.
 #[derive(Debug, Clone)]
@@ -203,32 +203,39 @@ fn run_one(
     round: usize,
 ) -> io::Result<()> {
     bench.announce(Phase::Routing, &format!("routing  {}", entry.name));
-    fleet.reset_caches()?;
-    let mut arm = match entry.spec.start(entry.policy, &fleet.urls(), bench.options) {
-        Ok(arm) => arm,
-        Err(_) if bench.stopped() => return Ok(()),
-        Err(reason) => {
+    let (spec, policy) = (entry.spec, entry.policy);
+    match bench.unless_void(|bench| attempt(bench, options, fleet, (spec, policy), round))? {
+        Outcome::Measured(sample) => entry.samples.push(sample),
+        Outcome::Stopped | Outcome::Void(_) => {}
+        Outcome::Died(reason) => {
             entry.lost = true;
             bench.lose(&entry.name, &reason);
-            return Ok(());
         }
+    }
+    Ok(())
+}
+
+fn attempt(
+    bench: &mut Bench<'_>,
+    options: &RoutingOptions,
+    fleet: &Fleet,
+    (spec, policy): (&ArmSpec, Option<&str>),
+    round: usize,
+) -> io::Result<Outcome<RoutingSample>> {
+    fleet.reset_caches()?;
+    let mut arm = match spec.start(policy, &fleet.urls(), bench.options) {
+        Ok(arm) => arm,
+        Err(_) if bench.stopped() => return Ok(Outcome::Stopped),
+        Err(reason) => return Ok(Outcome::Died(reason)),
     };
     if round == 0 {
-        let started = bench.started(entry.spec);
-        started.routing_commands.push(arm.command_or("none: the client takes the engines in turn"));
-        started.configuration = started.configuration.take().or_else(|| arm.configuration.clone());
+        let command = arm.command_or("none: the client takes the engines in turn");
+        bench.started(spec).note_routing(policy, command, arm.configuration.as_deref());
     }
     let conversations = options.conversations(&arm.urls, round).map_err(io::Error::other)?;
-    match measure(&mut arm, fleet, &conversations, bench.options.should_stop)? {
-        Outcome::Measured(sample) => entry.samples.push(*sample),
-        Outcome::Stopped => {}
-        Outcome::Died => {
-            entry.lost = true;
-            bench.lose(&entry.name, &arm.obituary());
-        }
-    }
+    let outcome = measure(&mut arm, fleet, &conversations, bench.options.should_stop)?;
     arm.kill();
-    Ok(())
+    Ok(outcome)
 }
 
 impl Workload {

@@ -28,6 +28,12 @@ pub(super) fn sentences(report: &CompareReport) -> Vec<String> {
         let names: Vec<_> = report.missing.iter().map(|missing| &*missing.arm).collect();
         sentences.push(format!("Not compared, or not to the end: {}.", list(&names)));
     }
+    if report.void_runs > 0 {
+        sentences.push(format!(
+            "The machine stood still during {} runs, which were repeated or left out.",
+            report.void_runs
+        ));
+    }
     let load = report.machine.load_before;
     if load >= BUSY {
         sentences.push(format!(
@@ -190,8 +196,10 @@ mod tests {
         );
         report.interrupted = true;
         report.machine.load_before = 3.0;
+        report.void_runs = 2;
         let sentences = sentences(&report);
         assert!(sentences[0].contains("broken off"));
+        assert!(sentences.iter().any(|sentence| sentence.contains("during 2 runs")));
         assert!(sentences.last().unwrap().contains("load average 3.0"));
     }
 

@@ -69,6 +69,7 @@ pub(super) struct Session {
     /// Since the last tick.
     completed: Cell<u64>,
     failed: Cell<u64>,
+    longest_stall: Cell<Nanos>,
 }
 
 /// Where the bytes of a request come from.
@@ -102,6 +103,7 @@ impl Session {
             in_flight: Cell::new(0),
             completed: Cell::new(0),
             failed: Cell::new(0),
+            longest_stall: Cell::new(0),
         })
     }
 
@@ -116,6 +118,11 @@ impl Session {
     /// No new request should be started.
     pub fn is_over(&self) -> bool {
         now_ns() >= self.end.get()
+    }
+
+    /// The longest time this thread did not run, beyond what it meant to sleep.
+    pub fn longest_stall(&self) -> Nanos {
+        self.longest_stall.get()
     }
 
     pub fn recorder(&self) -> std::cell::Ref<'_, Recorder> {
@@ -170,6 +177,8 @@ impl Session {
                 }
             }
             monoio::time::sleep(pause).await;
+            let stall = now_ns().saturating_sub(now + nanos(pause));
+            self.longest_stall.set(self.longest_stall.get().max(stall));
         }
     }
 

@@ -5,6 +5,7 @@ use std::io;
 use hdrhistogram::Histogram;
 
 use super::super::arms::Arm;
+use super::super::{LONGEST_STALL_MS, Outcome};
 use crate::load::record::{Recorder, histogram};
 use crate::load::{ConversationOptions, Observer, Progress, Report, run_conversations};
 use crate::process::Running;
@@ -28,18 +29,12 @@ pub(super) struct RoutingSample {
     pub seconds: Vec<(u64, u64)>,
 }
 
-pub(super) enum Outcome {
-    Measured(Box<RoutingSample>),
-    Stopped,
-    Died,
-}
-
 pub(super) fn measure(
     arm: &mut Arm,
     fleet: &Fleet,
     conversations: &ConversationOptions,
     should_stop: fn() -> bool,
-) -> io::Result<Outcome> {
+) -> io::Result<Outcome<RoutingSample>> {
     let mut watch = Watch::new(arm, fleet, should_stop);
     let load = run_conversations(conversations, &mut watch)?;
     if should_stop() {
@@ -47,9 +42,12 @@ pub(super) fn measure(
     }
     let sample = watch.sample(load);
     if !arm.is_alive() {
-        return Ok(Outcome::Died);
+        return Ok(Outcome::Died(arm.obituary()));
     }
-    Ok(Outcome::Measured(Box::new(sample)))
+    if sample.load.client_stall_ms > LONGEST_STALL_MS {
+        return Ok(Outcome::Void(sample.load.client_stall_ms));
+    }
+    Ok(Outcome::Measured(sample))
 }
 
 /// Reads the counters at both ends of the measured time and every second between.
