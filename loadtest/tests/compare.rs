@@ -1,4 +1,4 @@
-//! `smg-loadtest compare` as a program. A simulated engine stands in for a gateway: it answers
+//! `smg-loadtest compare` as a program. An instant engine stands in for a gateway: it answers
 //! `/readiness` and chats as one does.
 
 use std::io::{BufRead, BufReader, Read};
@@ -13,12 +13,12 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The stand-in; without `{policy}`, so that it is one arm.
 fn gateway() -> String {
-    format!("'{PROGRAM}' engines -n 1 --base-port {{port}} --profile demo --step-ms 1")
+    format!("'{PROGRAM}' engines -n 1 --base-port {{port}} --instant")
 }
 
 fn compare(arguments: &[&str]) -> Command {
     let mut command = Command::new(PROGRAM);
-    command.args(["compare", "--runs", "1", "--seconds", "0.2", "--engines", "2"]);
+    command.args(["compare", "--runs", "1", "--seconds", "0.5", "--engines", "2"]);
     command.args(["--system-prompt-tokens", "50", "--answer-tokens", "4"]);
     command.args(["--routing-warmup", "0", "--ours", &gateway()]).args(arguments);
     command

@@ -163,3 +163,38 @@ impl Bench<'_> {
         self.report.missing.iter().any(|missing| missing.arm == arm)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_repeated_while_the_machine_stands_still_and_then_left_out() {
+        let options = CompareOptions {
+            arms: Vec::new(),
+            scenarios: Vec::new(),
+            routing: None,
+            runs: 1,
+            time: Duration::ZERO,
+            gateway_cpus: Vec::new(),
+            load_cpus: Vec::new(),
+            engines: 1,
+            directory: PathBuf::new(),
+            should_stop: || false,
+        };
+        let mut said = Vec::new();
+        let mut say = |line: &str| said.push(line.to_owned());
+        let (report, plan) = (CompareReport::new(&options), options.plan());
+        let mut bench = Bench { options: &options, report, plan, say: &mut say };
+        let mut stalls = vec![900.0];
+        let outcome = bench
+            .unless_void(|_| Ok(stalls.pop().map_or(Outcome::Measured("well"), Outcome::Void)));
+        assert!(matches!(outcome, Ok(Outcome::Measured("well"))));
+        let outcome = bench.unless_void(|_| Ok::<_, io::Error>(Outcome::<()>::Void(127_000.0)));
+        assert!(matches!(outcome, Ok(Outcome::Void(_))));
+        assert_eq!(bench.report.void_runs, 4);
+        assert_eq!(said.len(), 4);
+        assert!(said[0].contains("for 0.9 s") && said[0].contains("repeated"), "{said:?}");
+        assert!(said[3].contains("left out"), "{said:?}");
+    }
+}

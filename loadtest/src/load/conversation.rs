@@ -179,6 +179,34 @@ mod tests {
     }
 
     #[test]
+    fn several_targets_are_taken_in_turn() {
+        let fleets = [Fleet::of_one(100_000), Fleet::of_one(100_000), Fleet::of_one(100_000)];
+        let urls = fleets.iter().map(|fleet| fleet.urls()[0].clone());
+        let options = ConversationOptions {
+            targets: urls.map(|url| Target::parse(&url).unwrap()).collect(),
+            model: "m".into(),
+            arrivals_per_s: 40.0,
+            system_prompts: 1,
+            system_prompt_chars: 80,
+            turns: 3,
+            question_chars: 40,
+            answer_tokens: 2,
+            think_time: Duration::ZERO,
+            warmup: Duration::ZERO,
+            duration: Duration::from_millis(300),
+            timeout: Duration::from_secs(10),
+            seed: 2,
+        };
+        let report = run_conversations(&options, &mut ()).unwrap();
+        let received = fleets.each_ref().map(|fleet| fleet.snapshots()[0].received);
+        assert_eq!((report.failed, received.iter().sum::<u64>()), (0, report.succeeded));
+        assert!(received.iter().all(|count| count.abs_diff(received[0]) <= 1), "{received:?}");
+        assert!(report.succeeded >= 3);
+        let nowhere = ConversationOptions { targets: Vec::new(), ..options };
+        assert!(run_conversations(&nowhere, &mut ()).is_err());
+    }
+
+    #[test]
     fn every_turn_after_the_first_finds_the_last_turn_in_the_cache() {
         let fleet = Fleet::of_one(1_000_000);
         let options = ConversationOptions {
