@@ -146,7 +146,8 @@ fn table<'a>(
     headings: impl Iterator<Item = &'a str>,
     rows: impl Iterator<Item = (&'a str, Vec<(&'static str, String)>)>,
 ) {
-    add(page, &format!("<div class=\"wide\"><table><caption>{}</caption><tr>", escape(about)));
+    let (of, about) = (escape(of), escape(about));
+    add(page, &format!("<div class=\"wide\"><table id=\"{of}\"><caption>{about}</caption><tr>"));
     for heading in headings {
         add(page, &format!("<th scope=\"col\">{}</th>", escape(heading)));
     }
@@ -157,7 +158,7 @@ fn table<'a>(
         add(page, &format!("<tr{ours}><th scope=\"row\">{arm}</th>"));
         for (key, cell) in cells {
             let cell = escape(&cell);
-            add(page, &format!("<td data-of=\"{}/{arm}/{key}\">{cell}</td>", escape(of)));
+            add(page, &format!("<td data-of=\"{of}/{arm}/{key}\">{cell}</td>"));
         }
         page.push_str("</tr>\n");
     }

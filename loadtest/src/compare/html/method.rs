@@ -15,21 +15,21 @@ const BOTH: [&str; 3] = [
 ];
 
 const ROUTING: [&str; 4] = [
-    "Engines are simulated: a prefix cache in blocks of 16 tokens with LRU order and hits counted as vLLM counts \
+    "Routing: engines are simulated: a prefix cache in blocks of 16 tokens with LRU order and hits counted as vLLM counts \
      them, a batch limit, step times from the datasheets' arithmetic of the profile named above. Caches are far \
      smaller than real ones, so that seconds fill them as hours fill real ones.",
-    "Chats arrive at random times at a fixed rate whatever the gateway does, each turn with everything said \
+    "Routing: chats arrive at random times at a fixed rate whatever the gateway does, each turn with everything said \
      before. In one round all arms get the same chats at the same times; the next round has others.",
-    "Every run has a gateway of its own, started in front of empty caches. The hit share is counted by the \
+    "Routing: every run has a gateway of its own, started in front of empty caches. The hit share is counted by the \
      engines, not by gateways.",
-    "Direct means that the client itself takes the engines in turn, on a new connection for each request.",
+    "Routing: direct means that the client itself takes the engines in turn, on a new connection for each request.",
 ];
 
 const COST: [&str; 2] = [
-    "Engines answer at once with prepared bytes. All gateways run during the whole measurement, each with the \
+    "Cost: engines answer at once with prepared bytes. All gateways run during the whole measurement, each with the \
      load to itself in its turn; the others idle but for their health checks. Ratios are medians of the ratios \
      within each round.",
-    "Direct means that the client talks to one engine.",
+    "Cost: direct means that the client talks to one engine.",
 ];
 
 const LIMITS: [&str; 6] = [
