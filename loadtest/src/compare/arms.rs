@@ -102,7 +102,7 @@ const PROBE_PAUSE: Duration = Duration::from_millis(30);
 const VERSION_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A version line is cut here.
-const VERSION_MAX_CHARS: usize = 60;
+const VERSION_MAX_CHARS: usize = 80;
 
 impl ArmSpec {
     /// The arms of the routing load: a name and a policy each.
