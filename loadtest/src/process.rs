@@ -7,6 +7,7 @@ use std::net::TcpListener;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use crate::blocking::pause;
@@ -85,6 +86,12 @@ impl CommandTemplate {
     pub fn program(&self) -> &str {
         &self.words[0]
     }
+
+    /// Whether a placeholder of this name is in it.
+    pub fn mentions(&self, name: &str) -> bool {
+        let placeholder = format!("{{{name}}}");
+        self.words.iter().any(|word| word.contains(&placeholder))
+    }
 }
 
 /// A started gateway. Dropping it stops it.
@@ -153,6 +160,12 @@ impl Running {
         self.tree().into_iter().map(resident_bytes_of).sum()
     }
 
+    /// Ends the process and its children at once, for when there is nothing left to drain.
+    pub fn kill(mut self) {
+        self.tree().into_iter().for_each(|pid| signal(pid, libc::SIGKILL));
+        let _ = self.child.wait();
+    }
+
     fn tree(&self) -> Vec<u32> {
         let mut tree = vec![self.pid()];
         let mut next = 0;
@@ -180,6 +193,41 @@ impl Drop for Running {
             let _ = self.child.wait();
         }
     }
+}
+
+/// Where distributions put servers, which the PATH of ordinary users leaves out.
+const SERVER_DIRECTORIES: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
+
+/// The path of a program named without one, looked for as a shell does, then where servers are.
+/// Unchanged if it is nowhere.
+pub fn find_program(program: &Path) -> PathBuf {
+    if program.components().count() > 1 {
+        return program.to_owned();
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let servers = SERVER_DIRECTORIES.iter().map(PathBuf::from);
+    std::env::split_paths(&path)
+        .chain(servers)
+        .map(|directory| directory.join(program))
+        .find(|candidate| candidate.is_file())
+        .unwrap_or_else(|| program.to_owned())
+}
+
+/// What a program that ends by itself prints, to stdout or stderr, within this time.
+pub fn output_of(words: &[String], timeout: Duration) -> io::Result<String> {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let count = COUNT.fetch_add(1, Relaxed);
+    let log = std::env::temp_dir().join(format!("smg-output-{}-{count}", std::process::id()));
+    let outcome = Running::start(words, &[], &log).map(|mut running| {
+        let deadline = Instant::now() + timeout;
+        while running.is_alive() && Instant::now() < deadline {
+            pause(Duration::from_millis(5));
+        }
+        drop(running);
+        String::from_utf8_lossy(&std::fs::read(&log).unwrap_or_default()).into_owned()
+    });
+    let _ = std::fs::remove_file(&log);
+    outcome
 }
 
 /// A TCP port nobody listens on now.
@@ -257,6 +305,17 @@ mod tests {
     }
 
     #[test]
+    fn programs_are_found_and_their_output_read() {
+        let shell = find_program(Path::new("sh"));
+        assert!(shell.is_absolute() && shell.is_file());
+        assert_eq!(find_program(Path::new("./sh")), Path::new("./sh"));
+        assert_eq!(find_program(Path::new("no-such-program")), Path::new("no-such-program"));
+        let script = words(&["sh", "-c", "echo 1.2; echo more >&2"]);
+        assert_eq!(output_of(&script, Duration::from_secs(10)).unwrap(), "1.2\nmore\n");
+        assert!(output_of(&words(&["no-such-program"]), Duration::from_secs(10)).is_err());
+    }
+
+    #[test]
     fn a_tree_is_measured_and_stopped() {
         let log = std::env::temp_dir().join(format!("smg-lt-{}.log", std::process::id()));
         let script = "echo started; i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; sleep 60";
@@ -270,6 +329,11 @@ mod tests {
         assert!(running.resident_bytes() > 100_000);
         assert!(running.is_alive());
         drop(running);
+        assert!(!Path::new(&format!("/proc/{pid}")).exists());
+        let deaf = words(&["sh", "-c", "trap '' TERM; sleep 60; true"]);
+        let running = Running::start(&deaf, &[], &log).unwrap();
+        let pid = running.pid();
+        running.kill();
         assert!(!Path::new(&format!("/proc/{pid}")).exists());
         let _ = std::fs::remove_file(log);
     }

@@ -16,6 +16,7 @@ mod client_leaves_before_first_byte;
 mod client_leaves_during_upload;
 mod client_leaves_mid_stream;
 mod client_reads_slowly;
+mod comparison_misleads;
 mod counts_drift;
 mod dashboard_goes_blind;
 mod descriptors_exhausted;

@@ -1,32 +1,29 @@
 //! `smg-loadtest compare`.
 
-use std::path::PathBuf;
+mod peers;
+mod routing;
+
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::ValueEnum;
-use smg_loadtest::compare::{ArmSpec, CompareOptions, Scenario, compare};
-use smg_loadtest::process::CommandTemplate;
+use smg_loadtest::compare::{CompareOptions, CompareReport, Scenario, compare, html};
 use smg_loadtest::runtime::allowed_cpus;
 
 use super::{CpuList, Failure, cpu_list, seconds, signal};
 
-/// Measure gateways side by side: throughput, latency, CPU per request, memory.
+/// Measure gateways side by side: what they cost, and what their routing is worth.
 ///
-/// Each gateway in turn, pinned to one core, gets the same load from a client and instant engines
-/// on another core. Rounds are interleaved and medians taken; CPU time is read from the kernel's
-/// accounting of the gateway's processes. Gateways that are not installed are named and left out.
-/// scripts/compare builds and installs what it can first.
+/// Each gateway in turn, pinned to one core, gets the same load from a client and engines on another
+/// core: closed loops in front of instant engines for what a request costs, then chats in front of
+/// engines with small prefix caches for what the choice of engine is worth. Order rotates from round
+/// to round; CPU time is read from the kernel's accounting of the gateway's processes. Gateways that
+/// are not installed are named and left out. scripts/compare builds and installs what it can first.
 #[derive(clap::Args)]
+#[command(args_override_self = true)]
 pub struct Args {
-    /// What to compare
-    #[arg(
-        long,
-        value_enum,
-        value_delimiter = ',',
-        value_name = "LIST",
-        default_value = "direct,nginx,smg,ours"
-    )]
-    peers: Vec<Peer>,
+    #[command(flatten)]
+    peers: peers::PeerArgs,
 
     /// Loads to compare under
     #[arg(
@@ -34,34 +31,20 @@ pub struct Args {
         value_enum,
         value_delimiter = ',',
         value_name = "LIST",
-        default_value = "short,20k,100k,sse"
+        default_value = "short,20k,100k,sse,routing"
     )]
     scenarios: Vec<Load>,
 
-    /// Rounds; medians are taken over them
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=99))]
+    /// Rounds; each has every arm once
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=99))]
     runs: u32,
 
-    /// Seconds measured per run
+    /// Seconds measured per run of a cost load
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
     seconds: Duration,
 
-    /// Command that starts our gateway. {port}, {metrics_port} and {workers} (the engines' URLs)
-    /// are filled in
-    #[arg(long, value_name = "COMMAND", default_value = OURS)]
-    ours: String,
-
-    /// Another gateway to compare, NAME=COMMAND with the same placeholders; may be repeated
-    #[arg(long, value_name = "NAME=COMMAND")]
-    arm: Vec<String>,
-
-    /// SMG 1.11 as installed from PyPI
-    #[arg(long, value_name = "PROGRAM", default_value = "target/compare/smg-1.11.0/bin/smg")]
-    smg: PathBuf,
-
-    /// nginx
-    #[arg(long, value_name = "PROGRAM", default_value = "nginx")]
-    nginx: PathBuf,
+    #[command(flatten)]
+    routing: routing::RoutingArgs,
 
     /// CPUs of the gateway [default: the first allowed one]
     #[arg(long, value_name = "LIST", value_parser = cpu_list)]
@@ -74,36 +57,26 @@ pub struct Args {
     /// Write the result as JSON to this file as well
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-}
 
-const OURS: &str = "target/release/smg launch --host 127.0.0.1 --port {port} --prometheus-host \
-    127.0.0.1 --prometheus-port {metrics_port} --policy cache_aware --shards 1 --data-cpus 0 \
-    --control-cpus 0 --log-level warn --worker-urls {workers}";
+    /// Write a report with plots to this file: one page of HTML that needs nothing else
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Peer {
-    /// No gateway
-    Direct,
-    /// nginx, one worker
-    Nginx,
-    /// SMG 1.11 from PyPI, cache_aware
-    Smg,
-    /// Our gateway, cache_aware
-    Ours,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
 enum Load {
-    /// Chats of ~600 bytes
+    /// Cost: chats of ~600 bytes
     Short,
-    /// Multi-turn chats of ~20 kB
+    /// Cost: multi-turn chats of ~20 kB
     #[value(name = "20k")]
     Chat20k,
-    /// Multi-turn chats of ~100 kB
+    /// Cost: multi-turn chats of ~100 kB
     #[value(name = "100k")]
     Chat100k,
-    /// 100 streams of 250-byte events every 5 ms
+    /// Cost: 100 streams of 250-byte events every 5 ms
     Sse,
+    /// Routing: multi-turn chats over shared system prompts
+    Routing,
 }
 
 pub fn main(args: Args) -> Result<(), Failure> {
@@ -112,9 +85,11 @@ pub fn main(args: Args) -> Result<(), Failure> {
         Some(list) => list.0.clone(),
         None => allowed.get(nth).or(allowed.first()).copied().into_iter().collect(),
     };
+    let routing = args.scenarios.contains(&Load::Routing);
     let options = CompareOptions {
-        arms: args.arms()?,
-        scenarios: args.scenarios.iter().map(|load| load.scenario()).collect(),
+        arms: args.peers.arms()?,
+        scenarios: args.scenarios.iter().filter_map(|load| load.scenario()).collect(),
+        routing: routing.then(|| args.routing.options()).transpose()?,
         runs: args.runs as usize,
         time: args.seconds,
         gateway_cpus: pick(&args.gateway_cpus, 0),
@@ -123,6 +98,10 @@ pub fn main(args: Args) -> Result<(), Failure> {
         directory: std::env::temp_dir().join(format!("smg-compare-{}", std::process::id())),
         should_stop: signal::interrupted,
     };
+    // Minutes later would be late to find out.
+    for path in [&args.json, &args.html].into_iter().flatten() {
+        check_writable(path)?;
+    }
     signal::catch_interrupts();
     if options.gateway_cpus == options.load_cpus {
         eprintln!("only one CPU is allowed: the gateway shares it with its load");
@@ -133,60 +112,51 @@ pub fn main(args: Args) -> Result<(), Failure> {
     })?;
     let _ = std::fs::remove_dir_all(&options.directory);
     println!("{report}");
-    if let Some(path) = args.json {
-        let json = serde_json::to_string_pretty(&report).map_err(Failure::run)?;
-        std::fs::write(&path, json + "\n")
-            .map_err(|error| Failure::Run(format!("cannot write {}: {error}", path.display())))?;
+    args.write_files(&report)?;
+    if report.is_empty() {
+        let why = if report.interrupted { "it was interrupted" } else { "no arm could be started" };
+        return Err(Failure::Run(format!("nothing was measured: {why}")));
     }
     Ok(())
 }
 
 impl Args {
-    fn arms(&self) -> Result<Vec<ArmSpec>, Failure> {
-        let gateway = |name: &str, command: &str, how_to_install: &str| {
-            let command = CommandTemplate::parse(command).map_err(Failure::usage)?;
-            let (name, how_to_install) = (name.to_owned(), how_to_install.to_owned());
-            Ok(ArmSpec::Gateway { name, command, how_to_install })
-        };
-        let mut arms = Vec::new();
-        for peer in &self.peers {
-            arms.push(match peer {
-                Peer::Direct => ArmSpec::Direct,
-                Peer::Nginx => ArmSpec::Nginx { program: self.nginx.clone() },
-                Peer::Smg => {
-                    let command = format!(
-                        "'{}' launch --host 127.0.0.1 --port {{port}} --worker-urls {{workers}} \
-                         --policy cache_aware --prometheus-host 127.0.0.1 --prometheus-port \
-                         {{metrics_port}} --disable-tokenizer-autoload --log-level warn",
-                        self.smg.display()
-                    );
-                    let install = "python3 -m venv target/compare/smg-1.11.0 && \
-                        target/compare/smg-1.11.0/bin/pip install smg==1.11.0";
-                    gateway("smg", &command, install)?
-                }
-                Peer::Ours => gateway("ours", &self.ours, "cargo build --release")?,
-            });
+    fn write_files(&self, report: &CompareReport) -> Result<(), Failure> {
+        if let Some(path) = &self.json {
+            let json = serde_json::to_string_pretty(report).map_err(Failure::run)?;
+            write(path, &(json + "\n"))?;
         }
-        for arm in &self.arm {
-            let (name, command) = arm
-                .split_once('=')
-                .filter(|(name, _)| {
-                    !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
-                })
-                .ok_or_else(|| Failure::Usage(format!("'{arm}' is not NAME=COMMAND")))?;
-            arms.push(gateway(name, command, "see its own manual")?);
+        if let Some(path) = &self.html {
+            write(path, &html(report))?;
+            eprintln!("report: {}", path.display());
         }
-        Ok(arms)
+        Ok(())
     }
 }
 
+fn check_writable(path: &Path) -> Result<(), Failure> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    if path.is_dir() || parent.is_some_and(|parent| !parent.is_dir()) {
+        let path = path.display();
+        return Err(Failure::Usage(format!("{path} is no file in a directory that exists")));
+    }
+    Ok(())
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    std::fs::write(path, text)
+        .map_err(|error| Failure::Run(format!("cannot write {}: {error}", path.display())))
+}
+
 impl Load {
-    fn scenario(self) -> Scenario {
+    /// None for the routing load.
+    fn scenario(self) -> Option<Scenario> {
         match self {
-            Self::Short => Scenario::Short,
-            Self::Chat20k => Scenario::Chat20k,
-            Self::Chat100k => Scenario::Chat100k,
-            Self::Sse => Scenario::Sse,
+            Self::Short => Some(Scenario::Short),
+            Self::Chat20k => Some(Scenario::Chat20k),
+            Self::Chat100k => Some(Scenario::Chat100k),
+            Self::Sse => Some(Scenario::Sse),
+            Self::Routing => None,
         }
     }
 }

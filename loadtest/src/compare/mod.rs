@@ -1,145 +1,200 @@
-//! Gateways side by side: the same load through each of them in turn, on pinned cores, with their
-//! CPU time counted from outside.
+//! Gateways side by side on pinned cores: what they cost, with their CPU time counted from outside,
+//! and what their routing is worth in front of engines with prefix caches.
 
 mod arms;
+mod config;
+mod cost;
+mod html;
+mod machine;
+mod plan;
+mod plot;
 mod report;
+mod routing;
 mod scenario;
+mod summary;
+mod table;
 
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use arms::{ArmSpec, Missing};
-pub use report::{ArmResult, CompareReport, ScenarioResult};
+pub use arms::{ArmKind, ArmSpec, Missing, Started, VersionSource};
+pub use html::html;
+pub use machine::Machine;
+pub use report::{ArmResult, CompareReport, ScenarioResult, Verdict};
+pub use routing::{RoutingArm, RoutingOptions, RoutingResult};
 pub use scenario::Scenario;
 
-use crate::load::{Observer, Target, run};
-use crate::process::Running;
 use crate::runtime;
-use crate::server::{EngineKind, Fleet, FleetOptions, InstantOptions};
-use arms::Arm;
-use report::Sample;
+use plan::{Phase, Plan};
 
 /// What to compare and how long.
 #[derive(Debug, Clone)]
 pub struct CompareOptions {
     pub arms: Vec<ArmSpec>,
+    /// What is measured about cost; may be empty.
     pub scenarios: Vec<Scenario>,
+    /// What is measured about routing, if anything.
+    pub routing: Option<RoutingOptions>,
     /// Rounds; each runs every arm once, in rotated order, and medians are taken over them.
     pub runs: usize,
-    /// Measured time of one run.
+    /// Measured time of one run of a scenario.
     pub time: Duration,
     /// CPUs of the gateway under test, and of engines and client.
     pub gateway_cpus: Vec<usize>,
     pub load_cpus: Vec<usize>,
+    /// Engines of the scenarios.
     pub engines: usize,
     /// Where logs and configuration files of the gateways go.
     pub directory: PathBuf,
-    /// Asked often; true breaks the comparison off, with its gateways stopped.
+    /// Asked often; true ends the comparison, with its gateways stopped, and reports what there is.
     pub should_stop: fn() -> bool,
 }
-
-/// Time before each run that does not count.
-const WARMUP: Duration = Duration::from_millis(400);
-
-/// Quiet time after all gateways are ready, before their memory is read.
-const SETTLE: Duration = Duration::from_secs(1);
-
-/// Numbers written into requests differ from run to run by more than a run can use up.
-const NUMBERS_PER_RUN: u64 = 10_000_000;
 
 /// Runs the comparison on this thread. `say` gets a line now and then.
 pub fn compare(options: &CompareOptions, say: &mut dyn FnMut(&str)) -> io::Result<CompareReport> {
     std::fs::create_dir_all(&options.directory)?;
+    let report = CompareReport::new(options);
     runtime::raise_autogroup();
-    let fleet = Fleet::start(&FleetOptions {
-        count: options.engines,
-        kind: EngineKind::Instant(InstantOptions::default()),
-        cpus: options.load_cpus.clone(),
-        ..FleetOptions::default()
-    })?;
-    let mut report = CompareReport::new(options);
-    let mut arms = Vec::new();
-    for spec in &options.arms {
-        match Arm::start(spec, &fleet.urls(), options) {
-            Ok(arm) => arms.push(arm),
-            Err(missing) => {
-                say(&format!("without {}: {}", missing.arm, missing.reason));
-                report.missing.push(missing);
-            }
-        }
-    }
-    // Children inherit the CPUs of the moment they start: this thread's come after theirs.
-    runtime::pin_to(&options.load_cpus)?;
-    crate::blocking::pause(SETTLE);
-    for arm in &arms {
-        report.resident_mib.insert(arm.name.clone(), arm.resident_mib());
-    }
-    let total = options.scenarios.len() * options.runs * arms.len();
-    let mut done = 0;
-    for scenario in &options.scenarios {
-        let mut samples: Vec<Vec<Sample>> = arms.iter().map(|_| Vec::new()).collect();
-        for round in 0..options.runs {
-            for turn in 0..arms.len() {
-                let index = (round + turn) % arms.len();
-                done += 1;
-                say(&format!("{done}/{total}  {scenario}  {}", arms[index].name));
-                let number = done as u64 * NUMBERS_PER_RUN;
-                samples[index].push(measure(&mut arms[index], *scenario, options, number)?);
-            }
-        }
-        let names = arms.iter().map(|arm| arm.name.clone());
-        report.add(*scenario, names.zip(samples).collect());
-    }
-    report.judge();
+    let mut bench = Bench { options, report, plan: options.plan(), say };
+    cost::run_all(&mut bench)?;
+    routing::run_all(&mut bench)?;
+    let mut report = bench.report;
+    report.interrupted = (options.should_stop)();
+    report.conclude();
     Ok(report)
 }
 
-fn measure(
-    arm: &mut Arm,
-    scenario: Scenario,
-    options: &CompareOptions,
-    number: u64,
-) -> io::Result<Sample> {
-    let target = Target::parse(&arm.url).map_err(io::Error::other)?;
-    let mut load = scenario.load(target, options.time, WARMUP);
-    load.first_number = number;
-    let (gateway, should_stop) = (arm.process.as_ref(), options.should_stop);
-    let mut meter = CpuMeter { gateway, should_stop, start_ns: 0, used_ns: 0 };
-    let report = run(&load, &mut meter)?;
-    if should_stop() {
-        return Err(io::ErrorKind::Interrupted.into());
+impl CompareOptions {
+    fn plan(&self) -> Plan {
+        let cost_runs = self.arms.len() * self.scenarios.len() * self.runs;
+        let (routing_runs, routing_time) = match &self.routing {
+            None => (0, Duration::ZERO),
+            Some(routing) => {
+                let arms: usize = self.arms.iter().map(|spec| spec.routing_arms().len()).sum();
+                (arms * self.runs, routing.time_of_a_run())
+            }
+        };
+        Plan::new((cost_runs, self.time + cost::WARMUP), (routing_runs, routing_time))
     }
-    let work = if scenario.is_stream() { report.events } else { report.completed };
-    let used_ns = meter.used_ns;
-    let measured = arm.process.is_some() && work > 0;
-    let dead = arm.process.as_mut().is_some_and(|process| !process.is_alive());
-    if dead {
-        let lines = arm.process.as_ref().map(Running::last_lines).unwrap_or_default();
-        return Err(io::Error::other(format!("{} ended during the run:\n{lines}", arm.name)));
-    }
-    let cpu_us = measured.then(|| used_ns as f64 / 1e3 / work as f64);
-    Ok(Sample { cpu_us, load: report })
 }
 
-/// Reads the gateway's CPU time at both ends of the measured window.
-struct CpuMeter<'a> {
-    gateway: Option<&'a Running>,
-    should_stop: fn() -> bool,
-    start_ns: u64,
-    used_ns: u64,
+/// Runs in which the client did not run for longer are void: what they say is about the machine.
+const LONGEST_STALL_MS: f64 = 500.0;
+
+/// A void run is tried again so many times.
+const REPEATS: usize = 2;
+
+/// What became of one run.
+enum Outcome<T> {
+    Measured(T),
+    /// Asked to stop.
+    Stopped,
+    /// The gateway did not start, or ended; why.
+    Died(String),
+    /// The machine stood still for so many milliseconds.
+    Void(f64),
 }
 
-impl Observer for CpuMeter<'_> {
-    fn measuring(&mut self) {
-        self.start_ns = self.gateway.map_or(0, Running::cpu_ns);
+/// A comparison under way.
+struct Bench<'a> {
+    options: &'a CompareOptions,
+    report: CompareReport,
+    plan: Plan,
+    say: &'a mut dyn FnMut(&str),
+}
+
+impl Bench<'_> {
+    fn stopped(&self) -> bool {
+        (self.options.should_stop)()
     }
 
-    fn measured(&mut self) {
-        self.used_ns = self.gateway.map_or(0, Running::cpu_ns).saturating_sub(self.start_ns);
+    fn announce(&mut self, phase: Phase, what: &str) {
+        let line = format!("{}  {what}", self.plan.next(phase));
+        (self.say)(&line);
     }
 
-    fn should_stop(&self) -> bool {
-        (self.should_stop)()
+    /// What is known about how a peer was started, to be added to.
+    fn started(&mut self, spec: &ArmSpec) -> &mut Started {
+        let started = &mut self.report.started;
+        let known = started.iter().position(|started| started.arm == spec.name);
+        let index = known.unwrap_or_else(|| {
+            started.push(spec.introduction());
+            started.len() - 1
+        });
+        &mut started[index]
+    }
+
+    /// Leaves a peer out from now on.
+    fn lose_peer(&mut self, spec: &ArmSpec, reason: &str) {
+        if self.options.routing.is_some() {
+            self.plan.skip(Phase::Routing, spec.routing_arms().len() * self.options.runs);
+        }
+        self.lose(&spec.name, reason);
+    }
+
+    /// Measures until the machine did not stand still meanwhile, or gives the run up.
+    fn unless_void<T>(
+        &mut self,
+        mut measure: impl FnMut(&mut Self) -> io::Result<Outcome<T>>,
+    ) -> io::Result<Outcome<T>> {
+        let mut attempt = 0;
+        loop {
+            let outcome = measure(self)?;
+            let Outcome::Void(ms) = outcome else { return Ok(outcome) };
+            self.report.void_runs += 1;
+            let what = if attempt < REPEATS { "is repeated" } else { "is left out" };
+            (self.say)(&format!("the machine stood still for {:.1} s: this run {what}", ms / 1e3));
+            if attempt == REPEATS {
+                return Ok(outcome);
+            }
+            attempt += 1;
+        }
+    }
+
+    /// Names an arm that is not, or no longer, measured.
+    fn lose(&mut self, arm: &str, reason: &str) {
+        (self.say)(&format!("without {arm}: {reason}"));
+        let (arm, reason) = (arm.to_owned(), reason.to_owned());
+        self.report.missing.push(Missing { arm, reason });
+    }
+
+    fn is_missing(&self, arm: &str) -> bool {
+        self.report.missing.iter().any(|missing| missing.arm == arm)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_repeated_while_the_machine_stands_still_and_then_left_out() {
+        let options = CompareOptions {
+            arms: Vec::new(),
+            scenarios: Vec::new(),
+            routing: None,
+            runs: 1,
+            time: Duration::ZERO,
+            gateway_cpus: Vec::new(),
+            load_cpus: Vec::new(),
+            engines: 1,
+            directory: PathBuf::new(),
+            should_stop: || false,
+        };
+        let mut said = Vec::new();
+        let mut say = |line: &str| said.push(line.to_owned());
+        let (report, plan) = (CompareReport::new(&options), options.plan());
+        let mut bench = Bench { options: &options, report, plan, say: &mut say };
+        let mut stalls = vec![900.0];
+        let outcome = bench
+            .unless_void(|_| Ok(stalls.pop().map_or(Outcome::Measured("well"), Outcome::Void)));
+        assert!(matches!(outcome, Ok(Outcome::Measured("well"))));
+        let outcome = bench.unless_void(|_| Ok::<_, io::Error>(Outcome::<()>::Void(127_000.0)));
+        assert!(matches!(outcome, Ok(Outcome::Void(_))));
+        assert_eq!(bench.report.void_runs, 4);
+        assert_eq!(said.len(), 4);
+        assert!(said[0].contains("for 0.9 s") && said[0].contains("repeated"), "{said:?}");
+        assert!(said[3].contains("left out"), "{said:?}");
     }
 }

@@ -1,16 +1,22 @@
 //! Medians, ratios and verdicts of a comparison.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use serde::Serialize;
 
-use super::{CompareOptions, Missing, Scenario};
+use super::{CompareOptions, Machine, Missing, RoutingResult, Scenario, Started, summary};
 use crate::load::Report;
 
 /// The result of a comparison. Every number is a median over the runs.
 #[derive(Debug, Serialize)]
 pub struct CompareReport {
+    /// What matters, in plain sentences.
+    pub summary: Vec<String>,
+    /// Broken off before everything was measured.
+    pub interrupted: bool,
+    pub machine: Machine,
+    /// Runs repeated or left out because the machine stood still.
+    pub void_runs: usize,
     pub runs: usize,
     pub seconds: f64,
     pub gateway_cpus: Vec<usize>,
@@ -18,6 +24,9 @@ pub struct CompareReport {
     pub scenarios: Vec<ScenarioResult>,
     /// Resident memory of each gateway after its start, before any load, in MiB.
     pub resident_mib: BTreeMap<String, Option<f64>>,
+    pub routing: Option<RoutingResult>,
+    /// How each arm was started.
+    pub started: Vec<Started>,
     pub missing: Vec<Missing>,
     pub verdicts: Vec<Verdict>,
 }
@@ -71,24 +80,44 @@ pub(super) const OURS: &str = "ours";
 impl CompareReport {
     pub(super) fn new(options: &CompareOptions) -> Self {
         Self {
+            summary: Vec::new(),
+            interrupted: false,
+            machine: Machine::here(),
+            void_runs: 0,
             runs: options.runs,
             seconds: options.time.as_secs_f64(),
             gateway_cpus: options.gateway_cpus.clone(),
             load_cpus: options.load_cpus.clone(),
             scenarios: Vec::new(),
             resident_mib: BTreeMap::new(),
+            routing: None,
+            started: Vec::new(),
             missing: Vec::new(),
             verdicts: Vec::new(),
         }
     }
 
     pub(super) fn add(&mut self, scenario: Scenario, samples: Vec<(String, Vec<Sample>)>) {
-        let arms = samples.into_iter().map(|(arm, samples)| ArmResult::of(arm, &samples)).collect();
-        self.scenarios.push(ScenarioResult { scenario, arms });
+        let measured = samples.into_iter().filter(|(_, samples)| !samples.is_empty());
+        let arms: Vec<_> = measured.map(|(arm, samples)| ArmResult::of(arm, &samples)).collect();
+        if !arms.is_empty() {
+            self.scenarios.push(ScenarioResult { scenario, arms });
+        }
+    }
+
+    /// Whether anything was measured at all.
+    pub fn is_empty(&self) -> bool {
+        self.scenarios.is_empty() && self.routing.is_none()
+    }
+
+    /// Says what the results come to.
+    pub(super) fn conclude(&mut self) {
+        self.judge();
+        self.summary = summary::sentences(self);
     }
 
     /// Holds the results against the bars, as far as the arms they need were run.
-    pub(super) fn judge(&mut self) {
+    fn judge(&mut self) {
         let mut verdicts = Vec::new();
         let mut bar = |bar: String, measured: Option<f64>, limit: f64| {
             if let Some(measured) = measured {
@@ -123,7 +152,7 @@ impl CompareReport {
 }
 
 impl ScenarioResult {
-    fn arm(&self, name: &str) -> Option<&ArmResult> {
+    pub(super) fn arm(&self, name: &str) -> Option<&ArmResult> {
         self.arms.iter().find(|arm| arm.arm == name)
     }
 
@@ -173,7 +202,7 @@ impl ArmResult {
 }
 
 /// The middle value; the mean of the two middle ones when their number is even.
-fn median(mut values: Vec<f64>) -> Option<f64> {
+pub(super) fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
     match values.len() {
@@ -181,78 +210,6 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
         len if len % 2 == 1 => Some(values[middle]),
         _ => Some((values[middle - 1] + values[middle]) / 2.0),
     }
-}
-
-impl fmt::Display for CompareReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "medians of {} rounds of {} s; gateway on CPU {:?}, engines and client on CPU {:?}",
-            self.runs, self.seconds, self.gateway_cpus, self.load_cpus
-        )?;
-        for result in &self.scenarios {
-            writeln!(f)?;
-            result.fmt(f)?;
-        }
-        writeln!(f, "\nresident memory at start")?;
-        for (arm, mib) in &self.resident_mib {
-            if let Some(mib) = mib {
-                writeln!(f, "{arm:<12}{mib:>8.1} MiB")?;
-            }
-        }
-        for missing in &self.missing {
-            writeln!(f, "\nwithout {}: {}", missing.arm, missing.reason)?;
-        }
-        if !self.verdicts.is_empty() {
-            writeln!(f, "\nbars")?;
-        }
-        for verdict in &self.verdicts {
-            let Verdict { bar, measured, limit, holds } = verdict;
-            let word = if *holds { "holds" } else { "MISSED" };
-            writeln!(f, "{bar:<44}{measured:>8.2}   limit {limit:>6.2}   {word}")?;
-        }
-        Ok(())
-    }
-}
-
-impl fmt::Display for ScenarioResult {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let stream = self.scenario.is_stream();
-        writeln!(f, "{}: {}", self.scenario, self.scenario.about())?;
-        let (rate, cpu) = if stream { ("events/s", "us/event") } else { ("req/s", "us/req") };
-        let (p50, p99) = if stream { ("delay p50", "delay p99") } else { ("p50 ms", "p99 ms") };
-        writeln!(
-            f,
-            "{:<12}{rate:>10}{p50:>11}{p99:>11}{:>12}{:>16}{:>9}{:>9}{:>8}",
-            "", cpu, "range", "x nginx", "x smg", "failed"
-        )?;
-        for arm in &self.arms {
-            let (rate, p50, p99) = if stream {
-                (arm.events_per_s, arm.event_delay_p50_ms, arm.event_delay_p99_ms)
-            } else {
-                (arm.requests_per_s, arm.p50_ms, arm.p99_ms)
-            };
-            let of_runs =
-                |pick: fn(f64, f64) -> f64| arm.cpu_us_runs.iter().copied().flatten().reduce(pick);
-            let range = of_runs(f64::min)
-                .zip(of_runs(f64::max))
-                .map_or_else(|| "-".into(), |(low, high)| format!("{low:.1}..{high:.1}"));
-            writeln!(
-                f,
-                "{:<12}{rate:>10.0}{p50:>11.3}{p99:>11.3}{:>12}{range:>16}{:>9}{:>9}{:>8}",
-                arm.arm,
-                number(arm.cpu_us),
-                number(self.cpu_ratio(&arm.arm, NGINX)),
-                number(self.cpu_ratio(&arm.arm, SMG)),
-                arm.failed,
-            )?;
-        }
-        Ok(())
-    }
-}
-
-fn number(value: Option<f64>) -> String {
-    value.map_or_else(|| "-".into(), |value| format!("{value:.2}"))
 }
 
 #[cfg(test)]
@@ -298,12 +255,18 @@ mod tests {
     #[test]
     fn bars_are_judged_by_ratio_and_only_with_their_arms() {
         let mut report = CompareReport {
+            summary: Vec::new(),
+            interrupted: false,
+            machine: Machine::here(),
+            void_runs: 0,
             runs: 1,
             seconds: 1.0,
             gateway_cpus: vec![0],
             load_cpus: vec![1],
             scenarios: Vec::new(),
             resident_mib: [("ours".to_owned(), Some(30.0))].into(),
+            routing: None,
+            started: Vec::new(),
             missing: Vec::new(),
             verdicts: Vec::new(),
         };

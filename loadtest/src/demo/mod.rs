@@ -182,7 +182,7 @@ fn demo_on<E: std::fmt::Display>(
 impl DemoOptions {
     fn workload(&self, target: Target) -> ConversationOptions {
         ConversationOptions {
-            target,
+            targets: vec![target],
             model: self.model.clone(),
             arrivals_per_s: self.arrivals_per_s,
             system_prompts: self.system_prompts,

@@ -19,7 +19,9 @@ use crate::runtime;
 /// A chat workload.
 #[derive(Debug, Clone)]
 pub struct ConversationOptions {
-    pub target: Target,
+    /// Where requests go. With one, a conversation keeps its connection; with several each request
+    /// goes to the next one, on a connection of its own: a client that balances load by itself.
+    pub targets: Vec<Target>,
     pub model: String,
     /// New conversations per second, at random (Poisson) times.
     pub arrivals_per_s: f64,
@@ -50,12 +52,19 @@ pub fn run_conversations(
     options: &ConversationOptions,
     observer: &mut impl Observer,
 ) -> io::Result<Report> {
-    runtime::block_on(|_| run_async(options, observer))
+    let Some(target) = options.targets.first() else {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "no target"));
+    };
+    runtime::block_on(|_| run_async(options, target, observer))
 }
 
-async fn run_async(options: &ConversationOptions, observer: &mut impl Observer) -> Report {
-    let ConversationOptions { target, timeout, warmup, duration, .. } = options;
-    let session = Session::new(target.clone(), true, *timeout, *warmup, *duration);
+async fn run_async(
+    options: &ConversationOptions,
+    target: &Target,
+    observer: &mut impl Observer,
+) -> Report {
+    let ConversationOptions { targets, timeout, warmup, duration, .. } = options;
+    let session = Session::new(targets.clone(), true, *timeout, *warmup, *duration);
     let mut rng = Rng::new(options.seed);
     let systems: Vec<String> = (0..options.system_prompts.max(1))
         .map(|_| prose(&mut rng, options.system_prompt_chars))
@@ -84,8 +93,7 @@ async fn run_async(options: &ConversationOptions, observer: &mut impl Observer) 
                 return false;
             }
             started += 1;
-            let seed = rng.next_u64();
-            hosts.spawn(converse(hosts.clone(), workload.clone(), paced.clone(), seed));
+            hosts.spawn(converse(hosts.clone(), workload.clone(), paced.clone()));
             true
         };
         if let Err(error) = paced.pace(more_workers).await {
@@ -109,10 +117,12 @@ struct Workload {
 }
 
 /// Holds one conversation after the other, each on a connection of its own.
-async fn converse(session: Rc<Session>, workload: Rc<Workload>, tickets: Rc<Tickets>, seed: u64) {
-    let mut rng = Rng::new(seed);
+async fn converse(session: Rc<Session>, workload: Rc<Workload>, tickets: Rc<Tickets>) {
+    let options = &workload.options;
     while let Some(arrival) = tickets.next().await {
-        let options = &workload.options;
+        // What is said depends on the seed and the time of arrival only: two runs hold the same
+        // conversations, however busy their servers are.
+        let mut rng = Rng::new(options.seed ^ (arrival - session.start()).rotate_left(32));
         let mut messages = Messages::default();
         messages.push("system", &workload.systems[rng.below(workload.systems.len())]);
         let mut connection = None;
@@ -121,6 +131,9 @@ async fn converse(session: Rc<Session>, workload: Rc<Workload>, tickets: Rc<Tick
             messages.push("user", &prose(&mut rng, options.question_chars));
             let body = chat_body(&workload.request, &messages);
             let request = workload.request.request(&body).bytes;
+            if options.targets.len() > 1 {
+                connection = None;
+            }
             let source = Source::Bytes(&request);
             let Some(answer) = session.request(due, source, &mut connection, true).await else {
                 break;
@@ -166,10 +179,38 @@ mod tests {
     }
 
     #[test]
+    fn several_targets_are_taken_in_turn() {
+        let fleets = [Fleet::of_one(100_000), Fleet::of_one(100_000), Fleet::of_one(100_000)];
+        let urls = fleets.iter().map(|fleet| fleet.urls()[0].clone());
+        let options = ConversationOptions {
+            targets: urls.map(|url| Target::parse(&url).unwrap()).collect(),
+            model: "m".into(),
+            arrivals_per_s: 40.0,
+            system_prompts: 1,
+            system_prompt_chars: 80,
+            turns: 3,
+            question_chars: 40,
+            answer_tokens: 2,
+            think_time: Duration::ZERO,
+            warmup: Duration::ZERO,
+            duration: Duration::from_millis(300),
+            timeout: Duration::from_secs(10),
+            seed: 2,
+        };
+        let report = run_conversations(&options, &mut ()).unwrap();
+        let received = fleets.each_ref().map(|fleet| fleet.snapshots()[0].received);
+        assert_eq!((report.failed, received.iter().sum::<u64>()), (0, report.succeeded));
+        assert!(received.iter().all(|count| count.abs_diff(received[0]) <= 1), "{received:?}");
+        assert!(report.succeeded >= 3);
+        let nowhere = ConversationOptions { targets: Vec::new(), ..options };
+        assert!(run_conversations(&nowhere, &mut ()).is_err());
+    }
+
+    #[test]
     fn every_turn_after_the_first_finds_the_last_turn_in_the_cache() {
         let fleet = Fleet::of_one(1_000_000);
         let options = ConversationOptions {
-            target: Target::parse(&fleet.urls()[0]).unwrap(),
+            targets: vec![Target::parse(&fleet.urls()[0]).unwrap()],
             model: "m".into(),
             arrivals_per_s: 40.0,
             system_prompts: 2,

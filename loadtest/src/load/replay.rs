@@ -88,8 +88,13 @@ async fn replay_async(options: &ReplayOptions, observer: &mut impl Observer) -> 
     let stream = options.request.stream;
     // Requests that wait for a connection may begin that late.
     let duration = last + options.timeout;
-    let session =
-        Session::new(options.target.clone(), stream, options.timeout, Duration::ZERO, duration);
+    let session = Session::new(
+        vec![options.target.clone()],
+        stream,
+        options.timeout,
+        Duration::ZERO,
+        duration,
+    );
     let sender = Rc::new(Sender {
         session: session.clone(),
         options: options.clone(),

@@ -35,6 +35,8 @@ pub struct Report {
     pub cached_tokens: u64,
     pub connects: u64,
     pub resent: u64,
+    /// The longest time the client itself did not run: its machine stood still, or had no CPU for it.
+    pub client_stall_ms: f64,
     pub latency_ms: Quantiles,
     pub first_byte_ms: Quantiles,
     /// From an engine's timestamp in an event to its arrival here; only with our own engines.
@@ -75,6 +77,14 @@ impl Quantiles {
 }
 
 impl Report {
+    /// Nothing was recorded.
+    #[cfg(test)]
+    pub(crate) fn empty() -> Self {
+        let targets = Vec::new();
+        let zero = std::time::Duration::ZERO;
+        Self::new(&Session::new(targets, false, zero, zero, zero))
+    }
+
     /// What the session recorded; the description of load and bodies is left empty.
     pub(super) fn new(session: &Session) -> Self {
         let run_s = (now_ns() - session.start()) as f64 / 1e9;
@@ -107,6 +117,7 @@ impl Report {
             cached_tokens: recorder.cached_tokens,
             connects: recorder.connects,
             resent: recorder.resent,
+            client_stall_ms: session.longest_stall() as f64 / 1e6,
             latency_ms: Quantiles::of(&recorder.latency),
             first_byte_ms: Quantiles::of(&recorder.first_byte),
             event_delay_ms: Quantiles::of(&recorder.event_delay),

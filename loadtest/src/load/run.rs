@@ -61,7 +61,7 @@ pub async fn run_async(options: &RunOptions, observer: &mut impl Observer) -> io
     let pool = Rc::new(pool);
     let RunOptions { target, timeout, warmup, duration, .. } = options;
     let session =
-        Session::new(target.clone(), options.request.stream, *timeout, *warmup, *duration);
+        Session::new(vec![target.clone()], options.request.stream, *timeout, *warmup, *duration);
     let tickets = match options.load {
         Load::Closed { connections } => {
             let budget = Rc::new(Cell::new(options.max_requests.unwrap_or(u64::MAX)));

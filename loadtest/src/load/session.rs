@@ -2,6 +2,7 @@
 //! measured window, and the watch over the whole.
 
 use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -21,6 +22,8 @@ pub trait Observer {
     fn measured(&mut self) {}
     /// About once a second.
     fn tick(&mut self, _progress: &Progress<'_>) {}
+    /// The last request has ended; nothing more will be recorded.
+    fn ended(&mut self, _recorder: &Recorder) {}
     /// Asked often; true ends the run as if its time were over.
     fn should_stop(&self) -> bool {
         false
@@ -35,6 +38,8 @@ pub struct Progress<'a> {
     /// Since the start, warm-up included.
     pub elapsed: Duration,
     pub warming_up: bool,
+    /// The measured time is over; the last answers are waited for.
+    pub over: bool,
     /// Requests answered and failed since the last tick.
     pub completed: u64,
     pub failed: u64,
@@ -48,7 +53,9 @@ const SWEEP_INTERVAL: Duration = Duration::from_millis(25);
 
 /// What the workers of one run share.
 pub(super) struct Session {
-    target: Target,
+    /// New connections go to each in turn.
+    targets: Vec<Target>,
+    next_target: Cell<usize>,
     timeout: Nanos,
     /// An answer that is no stream is a failure.
     expects_stream: bool,
@@ -62,6 +69,7 @@ pub(super) struct Session {
     /// Since the last tick.
     completed: Cell<u64>,
     failed: Cell<u64>,
+    longest_stall: Cell<Nanos>,
 }
 
 /// Where the bytes of a request come from.
@@ -71,9 +79,9 @@ pub(super) enum Source<'a> {
 }
 
 impl Session {
-    /// A session that starts now.
+    /// A session that starts now. There is at least one target.
     pub fn new(
-        target: Target,
+        targets: Vec<Target>,
         expects_stream: bool,
         timeout: Duration,
         warmup: Duration,
@@ -83,7 +91,8 @@ impl Session {
         let measure_from = start.saturating_add(nanos(warmup));
         let end = measure_from.saturating_add(nanos(duration));
         Rc::new(Self {
-            target,
+            targets,
+            next_target: Cell::new(0),
             timeout: nanos(timeout),
             expects_stream,
             recorder: RefCell::new(Recorder::new((measure_from, end))),
@@ -94,6 +103,7 @@ impl Session {
             in_flight: Cell::new(0),
             completed: Cell::new(0),
             failed: Cell::new(0),
+            longest_stall: Cell::new(0),
         })
     }
 
@@ -108,6 +118,11 @@ impl Session {
     /// No new request should be started.
     pub fn is_over(&self) -> bool {
         now_ns() >= self.end.get()
+    }
+
+    /// The longest time this thread did not run, beyond what it meant to sleep.
+    pub fn longest_stall(&self) -> Nanos {
+        self.longest_stall.get()
     }
 
     pub fn recorder(&self) -> std::cell::Ref<'_, Recorder> {
@@ -146,10 +161,12 @@ impl Session {
                 }
             }
             if idle {
+                observer.ended(&self.recorder.borrow());
                 return;
             }
             if now >= next_tick {
-                next_tick = now + 1_000_000_000;
+                // From the start each time, so that ticks stay whole seconds.
+                next_tick += 1_000_000_000;
                 self.tick(now, observer);
             }
             self.watchdog.sweep(now);
@@ -160,6 +177,8 @@ impl Session {
                 }
             }
             monoio::time::sleep(pause).await;
+            let stall = now_ns().saturating_sub(now + nanos(pause));
+            self.longest_stall.set(self.longest_stall.get().max(stall));
         }
     }
 
@@ -168,6 +187,7 @@ impl Session {
         observer.tick(&Progress {
             elapsed: Duration::from_nanos(now - self.start),
             warming_up: now < recorder.window().0,
+            over: now > recorder.window().1.saturating_add(nanos(4 * SWEEP_INTERVAL)),
             completed: self.completed.take(),
             failed: self.failed.take(),
             in_flight: self.in_flight.get(),
@@ -225,6 +245,12 @@ impl Session {
         None
     }
 
+    fn next_address(&self) -> Option<SocketAddr> {
+        let turn = self.next_target.get();
+        self.next_target.set(turn.wrapping_add(1));
+        Some(self.targets.get(turn % self.targets.len().max(1))?.address)
+    }
+
     async fn exchange(
         &self,
         source: &Source<'_>,
@@ -236,7 +262,8 @@ impl Session {
             Some(connection) => connection,
             None => {
                 self.recorder.borrow_mut().connects += 1;
-                let opened = Connection::open(self.target.address, &self.watchdog).await;
+                let address = self.next_address().ok_or(refused)?;
+                let opened = Connection::open(address, &self.watchdog).await;
                 slot.insert(opened.map_err(|_| refused)?)
             }
         };

@@ -50,6 +50,23 @@ fn a_closed_loop_gets_every_answer() {
     assert!(engine.most_open <= 4, "{} at once", engine.most_open);
 }
 
+/// Keeps the client's thread from running, as a machine that stands still does.
+struct Standstill;
+
+impl Observer for Standstill {
+    fn measuring(&mut self) {
+        crate::blocking::pause(Duration::from_millis(300));
+    }
+}
+
+#[test]
+fn a_client_that_did_not_run_says_so() {
+    let fleet = fleet(EngineKind::Instant(InstantOptions::default()));
+    let load = Load::Closed { connections: 4 };
+    let report = run(&options(&fleet.urls()[0], load, false), &mut Standstill).unwrap();
+    assert!(report.client_stall_ms > 200.0, "{}", report.client_stall_ms);
+}
+
 #[test]
 fn an_open_loop_sends_what_is_due() {
     let fleet = fleet(EngineKind::Instant(InstantOptions::default()));
