@@ -2,9 +2,9 @@
 
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsRawFd;
-use std::sync::Arc;
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -34,6 +34,8 @@ struct State {
     stopped: AtomicBool,
     dispatched: AtomicUsize,
     abandoned: AtomicUsize,
+    /// Its connections.
+    open: Mutex<Vec<RawFd>>,
 }
 
 impl Worker {
@@ -83,6 +85,7 @@ impl Worker {
             stopped: AtomicBool::new(false),
             dispatched: AtomicUsize::new(0),
             abandoned: AtomicUsize::new(0),
+            open: Mutex::default(),
         });
         let (accepting, serving) = (listener.clone(), state.clone());
         let accepting = std::thread::spawn(move || {
@@ -148,6 +151,16 @@ impl Worker {
         self.state.swallows.store(true, Ordering::SeqCst);
     }
 
+    /// From now on it is as if its host were gone: what is sent to it, over connections that are open
+    /// too, arrives nowhere and is acknowledged by nobody.
+    pub fn vanish(&self) {
+        let listener = self.listener.as_ref().expect("it has not been stopped");
+        drop_all_packets(listener.as_raw_fd());
+        for &fd in self.state.open.lock().expect("nobody panicked with it").iter() {
+            drop_all_packets(fd);
+        }
+    }
+
     /// Stops listening: from now on connections to it are refused.
     pub fn stop(&mut self) {
         self.stop_accepting();
@@ -174,6 +187,9 @@ impl Worker {
     fn stop_accepting(&mut self) {
         self.state.stopped.store(true, Ordering::SeqCst);
         if let Some(accepting) = self.accepting.take() {
+            if let Some(listener) = &self.listener {
+                stop_dropping_packets(listener.as_raw_fd());
+            }
             // Wakes it; without a listener it has ended already.
             drop(TcpStream::connect(self.addr));
             accepting.join().expect("a thread that accepts");
@@ -199,9 +215,58 @@ pub struct Exchange {
     open: bool,
 }
 
+/// Has the kernel drop every packet that arrives at a socket, before TCP sees it.
+fn drop_all_packets(fd: RawFd) {
+    // "ret #0": of every packet, no byte is let in.
+    let mut program =
+        [libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 }];
+    let filter = libc::sock_fprog { len: 1, filter: program.as_mut_ptr() };
+    // SAFETY: the program and what names it live through the call, which copies them.
+    let outcome = unsafe {
+        libc::setsockopt(
+            fd,
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_FILTER,
+            (&raw const filter).cast(),
+            size_of::<libc::sock_fprog>() as libc::socklen_t,
+        )
+    };
+    assert_eq!(outcome, 0, "SO_ATTACH_FILTER: {}", io::Error::last_os_error());
+}
+
+/// Undoes it; nothing if there is nothing to undo.
+fn stop_dropping_packets(fd: RawFd) {
+    let unused = 0i32;
+    let length = size_of::<i32>() as libc::socklen_t;
+    // SAFETY: the unused value lives through the call, on a socket that is open.
+    unsafe {
+        let unused = (&raw const unused).cast();
+        libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, unused, length);
+    }
+}
+
+/// A connection on its worker's list, held open until it is off it.
+struct Listed(Arc<State>, TcpStream);
+
+impl Listed {
+    fn new(state: Arc<State>, stream: &TcpStream) -> Self {
+        let held = stream.try_clone().expect("another descriptor");
+        state.open.lock().expect("nobody panicked with it").push(held.as_raw_fd());
+        Self(state, held)
+    }
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        let fd = self.1.as_raw_fd();
+        self.0.open.lock().expect("nobody panicked with it").retain(|&open| open != fd);
+    }
+}
+
 impl State {
     /// Serves a connection until either side ends it.
     fn serve(self: Arc<Self>, stream: TcpStream) {
+        let _listed = Listed::new(self.clone(), &stream);
         let stream = match &self.tls {
             None => Stream::Plain(stream),
             Some(config) => Stream::server(stream, config.clone()),
