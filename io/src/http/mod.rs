@@ -1,5 +1,6 @@
 //! The HTTP/1.1 edge: client connections, their requests, and the relay to workers.
 
+pub mod access;
 pub mod admission;
 pub mod answer;
 pub mod auth;
