@@ -34,6 +34,8 @@ struct State {
     stopped: AtomicBool,
     dispatched: AtomicUsize,
     abandoned: AtomicUsize,
+    /// Questions about its model that it breaks off.
+    broken_off: AtomicUsize,
     /// Its connections.
     open: Mutex<Vec<RawFd>>,
 }
@@ -85,6 +87,7 @@ impl Worker {
             stopped: AtomicBool::new(false),
             dispatched: AtomicUsize::new(0),
             abandoned: AtomicUsize::new(0),
+            broken_off: AtomicUsize::new(0),
             open: Mutex::default(),
         });
         let (accepting, serving) = (listener.clone(), state.clone());
@@ -144,6 +147,11 @@ impl Worker {
     /// What its health route says from now on.
     pub fn set_healthy(&self, healthy: bool) {
         self.state.healthy.store(healthy, Ordering::SeqCst);
+    }
+
+    /// Breaks off so many of the questions which model it serves.
+    pub fn break_off(&self, questions: usize) {
+        self.state.broken_off.store(questions, Ordering::SeqCst);
     }
 
     /// From now on it completes connections and takes what is sent, and says nothing any more.
@@ -403,6 +411,12 @@ impl Exchange {
         received
     }
 
+    fn breaks_off(&self) -> bool {
+        let one_less = |left: usize| left.checked_sub(1);
+        let broken_off = &self.state.broken_off;
+        broken_off.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less).is_ok()
+    }
+
     fn is_probe(&self) -> bool {
         self.head.first_line.starts_with("GET ")
     }
@@ -412,6 +426,9 @@ impl Exchange {
         match path.as_str() {
             "/health" if self.state.healthy.load(Ordering::SeqCst) => self.answer(200, b"{}"),
             "/health" => self.answer(503, b"{}"),
+            "/v1/models" | "/get_model_info" | "/get_server_info" if self.breaks_off() => {
+                self.close()
+            }
             "/v1/models" => {
                 let model = &self.state.model;
                 let body = serde_json::json!({"object": "list", "data": [{"id": model, "object": "model"}]});
