@@ -41,6 +41,7 @@ mod stopped_while_serving_http2;
 mod tls_goes_wrong;
 mod too_many_per_second;
 mod transport_alters_what_is_relayed;
+mod upload_is_slow;
 mod worker_answers_before_it_has_read;
 mod worker_dies_before_first_byte;
 mod worker_dies_mid_stream;

@@ -16,6 +16,7 @@ use crate::http::coding::{self, Coding};
 use crate::http::cors::Cors;
 use crate::http::exchange::Credentials;
 use crate::http::read::{self, Stop};
+use crate::http::refusal;
 use crate::http::relay::Ending;
 use crate::http::request::Request;
 use crate::http::request_id;
@@ -26,12 +27,6 @@ use crate::shard::{ConnectionState, Shard};
 
 /// A client that takes nothing of a short answer for this long is given up.
 const ANSWER_STALL: Duration = Duration::from_secs(60);
-/// After a refusal, what the client still sends is read and dropped for this long, so that it gets to
-/// see the answer.
-const LINGER: Duration = Duration::from_secs(2);
-/// ... and up to this many bytes.
-const LINGER_BYTES: usize = 64 << 20;
-
 /// A client connection.
 pub struct Connection {
     pub(super) shard: Rc<Shard>,
@@ -182,17 +177,12 @@ impl Connection {
                 return Next::Close;
             }
         };
-        let permit = match route {
-            Route::Inference(_) => match self.admit().await {
-                Ok(permit) => Some(permit),
-                Err(Stop::Close | Stop::Http2) => return Next::Close,
-                Err(Stop::Refuse(error)) => {
-                    self.refuse_unread(route, head_only, &error, &id, &cors).await;
-                    return Next::Close;
-                }
-            },
-            _ => None,
-        };
+        if matches!(route, Route::Inference(_)) && self.shard.shared.admission.is_full() {
+            // Before its body takes memory, and the client the trouble to send it.
+            let error = self.turned_away(0);
+            self.refuse_unread(route, head_only, &error, &id, &cors).await;
+            return Next::Close;
+        }
         let shared = self.shard.shared.clone();
         let whole =
             match read::body(&mut self.client, &mut self.writer, &shared.config, &head).await {
@@ -218,60 +208,60 @@ impl Connection {
             started,
         };
         let next = match route {
-            Route::Inference(endpoint) => self.infer(endpoint, &mut request, credentials).await,
+            // With its body here: one that comes slowly keeps nobody from running.
+            Route::Inference(endpoint) => match self.admit().await {
+                Ok(_permit) => self.infer(endpoint, &mut request, credentials).await,
+                Err(Stop::Refuse(error)) => self.fail(&request, &error).await,
+                Err(Stop::Close | Stop::Http2) => Next::Close,
+            },
             Route::Own(own) => Box::pin(admin::serve(self, own, &request)).await,
             // `check` refuses unknown routes.
             Route::Unknown => Next::Close,
         };
         self.headers = request.headers;
-        drop(permit);
         next
     }
 
-    /// Waits for the right to run; the body stays unread until then.
+    /// Waits for the right to run.
     async fn admit(&mut self) -> Result<Permit, Stop> {
-        let cells = self.shard.cells();
-        match admission::enter(&self.shard) {
+        let place = match admission::enter(&self.shard) {
             Entry::Free(permit) => {
                 if self.shard.shared.admission.is_limited() {
-                    cells.admission[0].inc();
+                    self.shard.cells().admission[0].inc();
                 }
+                return Ok(permit);
+            }
+            Entry::Full => return Err(Stop::Refuse(self.turned_away(0))),
+            Entry::Queued(place) => place,
+        };
+        let patience = self.shard.shared.config.admission.queue_timeout_secs;
+        self.client.set_deadline(Duration::from_secs(patience));
+        match self.client.watch(place).await {
+            Ok(permit) => {
+                self.shard.cells().admission[0].inc();
                 Ok(permit)
             }
-            Entry::Full => {
-                cells.admission[1].inc();
-                cells.admission_rejected[0].inc();
-                Err(Stop::Refuse(
-                    ErrorAnswer::new(
-                        ErrorCode::AdmissionQueueFull,
-                        "too many requests are running and waiting; retry after the time given",
-                    )
-                    .retry_after(admission::RETRY_AFTER_SECS),
-                ))
-            }
-            Entry::Queued(place) => {
-                let patience = self.shard.shared.config.admission.queue_timeout_secs;
-                self.client.set_deadline(Duration::from_secs(patience));
-                match self.client.watch(place).await {
-                    Ok(permit) => {
-                        cells.admission[0].inc();
-                        Ok(permit)
-                    }
-                    Err(Interrupt::ClientGone) => Err(Stop::Close),
-                    Err(Interrupt::Deadline) => {
-                        cells.admission[1].inc();
-                        cells.admission_rejected[1].inc();
-                        Err(Stop::Refuse(
-                            ErrorAnswer::new(
-                                ErrorCode::AdmissionQueueTimeout,
-                                "its turn did not come in time; retry after the time given",
-                            )
-                            .retry_after(admission::RETRY_AFTER_SECS),
-                        ))
-                    }
-                }
-            }
+            Err(Interrupt::ClientGone) => Err(Stop::Close),
+            Err(Interrupt::Deadline) => Err(Stop::Refuse(self.turned_away(1))),
         }
+    }
+
+    /// Counts and says that a request may not run: the queue was full (0), or it waited too long (1).
+    fn turned_away(&self, reason: usize) -> ErrorAnswer {
+        let cells = self.shard.cells();
+        cells.admission[1].inc();
+        cells.admission_rejected[reason].inc();
+        let (code, message) = match reason {
+            0 => (
+                ErrorCode::AdmissionQueueFull,
+                "too many requests are running and waiting; retry after the time given",
+            ),
+            _ => (
+                ErrorCode::AdmissionQueueTimeout,
+                "its turn did not come in time; retry after the time given",
+            ),
+        };
+        ErrorAnswer::new(code, message).retry_after(admission::RETRY_AFTER_SECS)
     }
 
     /// The shard this connection is on.
@@ -394,24 +384,8 @@ impl Connection {
         let body_len = answer::write_error(&mut out, error, route.is_anthropic(), framing);
         self.answered(route, error.code.status(), Some(error.code), body_len);
         self.client.received().clear();
-        self.client.set_deadline(ANSWER_STALL);
-        // Written without watching the client: a half-closed one still reads.
-        let (outcome, _) = self.writer.write_all(out, 0).await;
-        if outcome.is_err() {
-            return;
-        }
-        self.outcome.ending = Some(Ending::Complete);
-        self.writer.finish().await;
-        let until = Instant::now() + LINGER;
-        let mut dropped = 0;
-        while dropped < LINGER_BYTES && Instant::now() < until {
-            self.client.set_deadline(until.saturating_duration_since(Instant::now()));
-            match self.client.fill(64 << 10).await {
-                Ok(received) => dropped += received,
-                Err(_) => return,
-            }
-            self.client.received().clear();
-        }
+        let sent = refusal::send_last(self.client.reader(), &mut self.writer, out).await;
+        self.outcome.ending = Some(if sent { Ending::Complete } else { Ending::ClientGone });
     }
 }
 

@@ -16,6 +16,7 @@ pub mod meter;
 pub mod pipe;
 pub mod pool;
 pub mod read;
+pub mod refusal;
 pub mod relay;
 pub mod request;
 pub mod request_id;
