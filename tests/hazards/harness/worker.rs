@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -25,6 +25,10 @@ pub struct Worker {
     queued: Vec<TcpStream>,
 }
 
+/// Descriptors that several threads put on and take off.
+#[expect(clippy::disallowed_types, reason = "threads of a test, which wait for nothing meanwhile")]
+type Descriptors = std::sync::Mutex<Vec<RawFd>>;
+
 struct State {
     model: String,
     tls: Option<Arc<ServerConfig>>,
@@ -37,7 +41,7 @@ struct State {
     /// Questions about its model that it breaks off.
     broken_off: AtomicUsize,
     /// Its connections.
-    open: Mutex<Vec<RawFd>>,
+    open: Descriptors,
 }
 
 impl Worker {
@@ -88,7 +92,7 @@ impl Worker {
             dispatched: AtomicUsize::new(0),
             abandoned: AtomicUsize::new(0),
             broken_off: AtomicUsize::new(0),
-            open: Mutex::default(),
+            open: Descriptors::default(),
         });
         let (accepting, serving) = (listener.clone(), state.clone());
         let accepting = std::thread::spawn(move || {
