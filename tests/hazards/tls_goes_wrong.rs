@@ -61,6 +61,18 @@ fn a_client_that_does_not_speak_tls_is_told_or_closed() {
         // An alert, perhaps, and then the end.
         assert!(client.ends(), "{garbage:?}");
     }
+    Client::connect(&gateway).leave();
+    // One that trusts another authority.
+    assert!(Client::connect_tls(&gateway, &Certificate::new()).ends());
+    eventually("each is counted by its reason", || {
+        let metrics = gateway.metrics();
+        let count = |reason: &str| {
+            let label = format!("reason=\"{reason}\"");
+            metrics.sum_of("smg_tls_handshake_failures_total", &label)
+        };
+        let reasons = ["plain_http", "protocol", "connection", "alert", "timeout"];
+        reasons.map(count) == [1.0, 3.0, 1.0, 1.0, 0.0]
+    });
     assert_eq!(worker.dispatched(), 0);
     assert_eq!(Client::connect_tls(&gateway, &certificate).ask("hello").status(), 200);
     gateway.is_at_rest();
@@ -82,6 +94,8 @@ fn a_handshake_that_stalls_is_given_up() {
     let mut idle = Client::connect_tls(&gateway, &certificate);
     idle.flush_handshake();
     assert!(idle.ends());
+    let timeouts = gateway.metrics().sum_of("smg_tls_handshake_failures_total", "\"timeout\"");
+    assert_eq!(timeouts, 2.0);
     gateway.is_at_rest();
 }
 

@@ -103,6 +103,15 @@ fn a_worker_that_is_up_later_than_the_gateway_is_waited_for() {
     assert_eq!(worker.dispatched(), 1);
 }
 
+#[test]
+fn a_worker_that_fails_to_say_what_it_serves_is_asked_again() {
+    let worker = Worker::obliging();
+    worker.break_off(3);
+    let gateway = Gateway::before([&worker]).flags("--worker-startup-check-interval 1").start();
+    assert_eq!(Client::connect(&gateway).ask("hello").status(), 200, "it serves model m");
+    assert!(gateway.log().contains("its model is not known yet"), "{}", gateway.log());
+}
+
 fn becomes(gateway: &Gateway, worker: &Worker, health: f64) {
     let label = format!("worker=\"{}", worker.url());
     eventually(&format!("{} has health {health}", worker.url()), || {

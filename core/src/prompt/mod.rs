@@ -169,6 +169,10 @@ impl Extractor {
         let parsed = simd_json::fill_tape_padded(scratch, len, buffers, &mut tape);
         let outcome = parsed.ok().map(|()| {
             let fields = Fields::of(View::root(&tape.0)).ok_or(PromptError::NotAnObject)?;
+            if len > MAX_KEPT_BYTES && want == Want::Everything {
+                // Address space for all there can be: to grow by doubling would take a second copy.
+                found.text.reserve_exact(len);
+            }
             found.collect(endpoint, &fields, want);
             Ok(())
         });

@@ -13,6 +13,7 @@
 use super::field::Field;
 use super::{MAX_DEPTH, PromptError};
 use memchr::memchr2;
+use simd_json::INPUT_PADDING;
 use std::ops::Range;
 
 /// Replaces `kept` by an equivalent of the routing fields of `body`, never longer than that.
@@ -29,6 +30,9 @@ pub(super) fn prune(body: &[u8], kept: &mut Vec<u8>) -> Result<(), PromptError> 
         return Err(PromptError::NotUtf8 { at: error.valid_up_to() });
     }
     kept.clear();
+    // Address space for all of it and the parser's padding; memory follows what is kept. Growing by
+    // doubling would hold a large prompt twice.
+    kept.reserve_exact(body.len() + INPUT_PADDING);
     Scanner { body, at: 0, kept, keeps: false, copied: 0 }.prune_object()
 }
 

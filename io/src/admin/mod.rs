@@ -3,7 +3,7 @@
 mod engine_metrics;
 pub mod probes;
 mod proxy;
-mod spec;
+pub mod spec;
 mod workers;
 
 use smg_core::http1::Method;

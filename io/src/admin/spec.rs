@@ -103,16 +103,16 @@ fn labels(value: &Value) -> Result<Vec<(String, String)>, String> {
         Value::Object(_) => return Err(format!("labels has more than {MAX_LABELS} entries")),
         _ => return Err("labels must be an object of strings".into()),
     };
-    if let Some(Value::String(policy)) = labels.get("policy")
-        && policy.parse::<PolicyKind>().is_err()
-    {
-        let names = PolicyKind::ALL.map(PolicyKind::as_str).join(", ");
-        return Err(format!("labels.policy: no policy is named {policy:?}; there are {names}"));
-    }
     labels
         .iter()
         .map(|(name, value)| match value {
             Value::String(text) if text.len() + name.len() <= MAX_TEXT => {
+                if name == "policy" && text.parse::<PolicyKind>().is_err() {
+                    let names = PolicyKind::ALL.map(PolicyKind::as_str).join(", ");
+                    return Err(format!(
+                        "labels.policy: no policy is named {text:?}; there are {names}"
+                    ));
+                }
                 Ok((name.clone(), text.clone()))
             }
             Value::String(_) => Err(format!("a label is longer than {MAX_TEXT} bytes")),
@@ -145,7 +145,8 @@ fn model(value: &Value) -> Result<Option<String>, String> {
         Value::Null => text(value, "model_id"),
         Value::Array(models) => match models.first() {
             None => Ok(None),
-            Some(card) => text(card, "id"),
+            Some(card @ Value::Object(_)) => text(card, "id"),
+            Some(_) => Err("models must be a list of objects with an id".into()),
         },
         _ => Err("models must be a list of objects with an id".into()),
     }
@@ -190,6 +191,7 @@ mod tests {
             (br#"{"url":"http://a","api_key":"a\nb"}"#, "api_key must not contain control"),
             (br#"{"url":"http://a","worker_type":"prefill"}"#, "worker_type \"prefill\""),
             (br#"{"url":"http://a","models":{}}"#, "models must be a list"),
+            (br#"{"url":"http://a","models":["m"]}"#, "models must be a list"),
             (br#"{"url":"http://a","overload":7}"#, "overload must be an object"),
             (br#"{"url":"http://a","overload":{"waiting_requests":0}}"#, "at least 1"),
             (br#"{"url":"http://a","overload":{"token_usage":1.5}}"#, "overload.token_usage"),

@@ -105,17 +105,14 @@ impl<R: Runtime> Life<R> {
         let interval = Duration::from_secs(startup.worker_check_interval_secs);
         loop {
             match self.probe().await {
-                Ok(addr) => {
-                    let model = self.learn(addr).await;
+                Ok(addr) => match self.learn(addr).await {
                     // It may have been removed while it was asked.
-                    return self.record.leaves_in().is_none().then_some((addr, model));
-                }
-                Err(NotUp { reason, .. }) => {
-                    if self.record.last_error.replace(reason.clone()) != reason {
-                        info!(target: "smg::workers", worker = %self.url(), %reason,
-                            "worker is not up yet");
+                    Ok(model) => {
+                        return self.record.leaves_in().is_none().then_some((addr, model));
                     }
-                }
+                    Err(reason) => self.is_not_up(reason),
+                },
+                Err(NotUp { reason, .. }) => self.is_not_up(reason),
             }
             if Instant::now() + interval > deadline {
                 warn!(target: "smg::workers", worker = %self.url(),
@@ -126,6 +123,12 @@ impl<R: Runtime> Life<R> {
             if matches!(self.sleep(interval).await, Woken::Remove) {
                 return None;
             }
+        }
+    }
+
+    fn is_not_up(&self, reason: String) {
+        if self.record.last_error.replace(reason.clone()) != reason {
+            info!(target: "smg::workers", worker = %self.url(), %reason, "worker is not up yet");
         }
     }
 
@@ -255,15 +258,27 @@ impl<R: Runtime> Life<R> {
         ask(self.runtime, question, limit).await
     }
 
-    /// What the worker serves: told at registration, or learned from the engine's own routes.
-    async fn learn(&self, addr: SocketAddr) -> String {
+    /// What the worker serves: told at registration, or learned from the engine's own routes. An engine
+    /// without such routes serves [`UNKNOWN_MODEL`]; one that fails to answer them is asked again, since
+    /// it would be registered under that name for good.
+    async fn learn(&self, addr: SocketAddr) -> Result<String, String> {
         let mut learned = Learned::default();
+        let mut unanswered = None;
         for path in ["/v1/models", "/get_model_info", "/get_server_info"] {
-            if let Ok(reply) = self.ask(addr, path, LEARN_TIMEOUT).await
-                && reply.status == 200
-                && let Ok(value) = serde_json::from_slice::<Value>(&reply.body)
-            {
-                learned.take(path, &value);
+            match self.ask(addr, path, LEARN_TIMEOUT).await {
+                Ok(reply) if reply.status == 200 => {
+                    if let Ok(value) = serde_json::from_slice::<Value>(&reply.body) {
+                        learned.take(path, &value);
+                    }
+                }
+                Ok(reply) if reply.status >= 500 && reply.status != 501 => {
+                    unanswered.get_or_insert(format!("{path} answered {}", reply.status));
+                }
+                // It has no such route, or does not show it to us.
+                Ok(_) => {}
+                Err(error) => {
+                    unanswered.get_or_insert(format!("{path}: {error}"));
+                }
             }
         }
         let mut spec = WorkerSpec::clone(&self.record.spec.borrow());
@@ -272,13 +287,17 @@ impl<R: Runtime> Life<R> {
                 .iter()
                 .find_map(|label| spec.labels.get(*label).cloned())
         });
-        let model = told.or(learned.model).unwrap_or_else(|| UNKNOWN_MODEL.to_owned());
+        let model = match (told.or(learned.model), unanswered) {
+            (Some(model), _) => model,
+            (None, Some(reason)) => return Err(format!("its model is not known yet: {reason}")),
+            (None, None) => UNKNOWN_MODEL.to_owned(),
+        };
         spec.runtime = spec.runtime.or(learned.runtime);
         for (label, value) in learned.labels {
             spec.labels.entry(label).or_insert(value);
         }
         self.record.spec.replace(Arc::new(spec));
-        model
+        Ok(model)
     }
 }
 

@@ -1,6 +1,9 @@
 //! How many inference requests run at a time and how many may begin per second, over all shards, and
 //! the queue of the others.
 //!
+//! A request asks for a permit once its body is here, so that one who sends slowly takes nobody's turn;
+//! only when all places are taken is it turned away before that.
+//!
 //! Permits are one shared count. Requests wait on their own shard with a number of arrival that is
 //! drawn over all shards; each shard shows the number of its first. Whoever gives a permit back wakes
 //! the shard with the lowest, and only the lowest may take a permit: first come, first served. A
@@ -74,6 +77,11 @@ impl Admission {
     /// Whether there is a limit at all.
     pub fn is_limited(&self) -> bool {
         self.limit.is_some()
+    }
+
+    /// Whether one that came now would be turned away. It may be otherwise the next moment.
+    pub fn is_full(&self) -> bool {
+        self.limit.is_some_and(|limit| self.running() >= limit) && self.waiting() >= self.queue_size
     }
 
     /// Requests that hold a permit.
@@ -300,7 +308,11 @@ mod tests {
         let admission = admission(1, 2);
         assert_eq!((admission.enter_queue(), admission.enter_queue()), (Some(0), Some(1)));
         assert_eq!(admission.enter_queue(), None);
+        assert!(!admission.is_full(), "one may run");
+        assert_eq!(admission.take(), Take::Taken);
+        assert!(admission.is_full());
         admission.leave_queue();
+        assert!(!admission.is_full());
         assert_eq!(admission.waiting(), 1);
         assert_eq!(admission.enter_queue(), Some(2));
     }

@@ -187,8 +187,13 @@ pub struct Framing<'a> {
     pub http10_client: bool,
 }
 
-/// Appends an error answer to `out`.
-pub fn write_error(out: &mut Vec<u8>, answer: &ErrorAnswer, anthropic: bool, framing: Framing<'_>) {
+/// Appends an error answer to `out`; the length of its body.
+pub fn write_error(
+    out: &mut Vec<u8>,
+    answer: &ErrorAnswer,
+    anthropic: bool,
+    framing: Framing<'_>,
+) -> usize {
     let body = answer.body(anthropic);
     let retry_after = answer.retry_after_secs.map(|secs| secs.to_string());
     let mut extra: Vec<(&str, &[u8])> = vec![("x-smg-error-code", answer.code.code().as_bytes())];
@@ -202,6 +207,7 @@ pub fn write_error(out: &mut Vec<u8>, answer: &ErrorAnswer, anthropic: bool, fra
         extra.push(("www-authenticate", b"Bearer"));
     }
     write(out, answer.code.status(), "application/json", &extra, &body, framing);
+    body.len()
 }
 
 /// Appends an answer with any status and body to `out`.

@@ -68,6 +68,11 @@ impl ClientSide {
         std::mem::take(&mut self.buf)
     }
 
+    /// The transport, for somebody else to read to its end. A read may be armed.
+    pub fn reader(&mut self) -> &mut Reader {
+        &mut self.reader
+    }
+
     /// The transport and the bytes received, for another protocol. After [`ClientSide::fill`] nothing
     /// else is on its way.
     pub fn into_parts(self) -> (Reader, Vec<u8>) {

@@ -4,9 +4,10 @@
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use smg_core::http1::{BodyLength, Header, Method, path_and_query, split_query};
+use smg_core::http1::{BodyLength, Header, Method, RequestHead, path_and_query, split_query};
 
 use crate::admin;
+use crate::http::access::{self, Outcome};
 use crate::http::admission::{self, Entry, Permit};
 use crate::http::answer::{self, ErrorAnswer, ErrorCode, Framing};
 use crate::http::auth;
@@ -14,7 +15,9 @@ use crate::http::client::{ClientSide, Interrupt};
 use crate::http::coding::{self, Coding};
 use crate::http::cors::Cors;
 use crate::http::exchange::Credentials;
-use crate::http::read::{self, HeadRead, Stop};
+use crate::http::read::{self, Stop};
+use crate::http::refusal;
+use crate::http::relay::Ending;
 use crate::http::request::Request;
 use crate::http::request_id;
 use crate::http::route::{Route, method_index};
@@ -24,12 +27,6 @@ use crate::shard::{ConnectionState, Shard};
 
 /// A client that takes nothing of a short answer for this long is given up.
 const ANSWER_STALL: Duration = Duration::from_secs(60);
-/// After a refusal, what the client still sends is read and dropped for this long, so that it gets to
-/// see the answer.
-const LINGER: Duration = Duration::from_secs(2);
-/// ... and up to this many bytes.
-const LINGER_BYTES: usize = 64 << 20;
-
 /// A client connection.
 pub struct Connection {
     pub(super) shard: Rc<Shard>,
@@ -38,6 +35,8 @@ pub struct Connection {
     pub(super) client_addr: Box<[u8]>,
     state: Rc<ConnectionState>,
     headers: Vec<Header>,
+    /// How the request under way is going.
+    pub(super) outcome: Outcome,
 }
 
 /// What becomes of the connection after an answer.
@@ -65,6 +64,7 @@ impl Connection {
             client_addr,
             state,
             headers: Vec::new(),
+            outcome: Outcome::default(),
         }
     }
 
@@ -77,9 +77,16 @@ impl Connection {
                 return None;
             }
             let shared = self.shard.shared.clone();
-            let read =
-                read::head(&mut self.client, &shared.config, &mut self.headers, first, &self.state)
-                    .await;
+            let mut begun = None;
+            let read = read::head(
+                &mut self.client,
+                &shared.config,
+                &mut self.headers,
+                first,
+                &self.state,
+                &mut begun,
+            )
+            .await;
             if matches!(read, Err(Stop::Http2)) {
                 let (reader, received) = self.client.into_parts();
                 let transport = (reader, self.writer);
@@ -89,13 +96,16 @@ impl Connection {
             self.state.begin_request();
             first = false;
             self.state.fresh.set(false);
+            let begun = begun.unwrap_or_else(Instant::now);
+            self.outcome = Outcome::default();
             let next = match read {
                 // On the heap while it lasts, so that an idle connection is small.
-                Ok(head) => Box::pin(self.request(head)).await,
+                Ok(head) => Box::pin(self.request(head, begun)).await,
                 Err(Stop::Close | Stop::Http2) => Next::Close,
                 Err(Stop::Refuse(error)) => {
                     let cors = Cors::of(shared.config.cors_allowed_origins.as_ref(), b"", &[]);
                     Box::pin(self.refuse_unread(Route::Unknown, false, &error, b"", &cors)).await;
+                    access::log(None, b"", begun, &self.outcome);
                     Next::Close
                 }
             };
@@ -105,21 +115,35 @@ impl Connection {
         }
     }
 
-    /// Reads the rest of a request and answers it.
-    async fn request(&mut self, HeadRead { head, started }: HeadRead) -> Next {
+    /// Answers a request, and leaves a line about it in the access log, however it ends.
+    async fn request(&mut self, head: RequestHead, started: Instant) -> Next {
         let received = self.client.received();
-        let path = split_query(path_and_query(head.target.of(received))).0;
-        let route = Route::of(path);
-        let _active = Active::begin(&self.shard, route, head.method);
-        let head_only = head.method == Method::Head;
-        let config = &self.shard.shared.config;
+        let route = Route::of(split_query(path_and_query(head.target.of(received))).0);
+        let method = head.method;
+        let _active = Active::begin(&self.shard, route, method);
         let id = request_id::choose(
             received,
             &self.headers,
-            &config.request_id_headers,
+            &self.shard.shared.config.request_id_headers,
             route,
             &mut self.shard.rng.borrow_mut(),
         );
+        let next = self.read_and_answer(head, started, route, id.clone()).await;
+        access::log(Some((method, route)), &id, started, &self.outcome);
+        next
+    }
+
+    /// Reads the rest of a request and answers it.
+    async fn read_and_answer(
+        &mut self,
+        head: RequestHead,
+        started: Instant,
+        route: Route,
+        id: Rc<[u8]>,
+    ) -> Next {
+        let received = self.client.received();
+        let head_only = head.method == Method::Head;
+        let config = &self.shard.shared.config;
         let cors = Cors::of(config.cors_allowed_origins.as_ref(), received, &self.headers);
         let framing = Framing {
             request_id: &id,
@@ -136,7 +160,7 @@ impl Connection {
             answer::write(&mut out, 204, "", &said, b"", framing);
             let ahead = received.split_off(head.len);
             self.client.begin_next(ahead, head.len);
-            self.shard.cells().response(route, 204, None);
+            self.answered(route, 204, None, 0);
             return self.send(out, framing.close).await;
         }
         let checked = check(&self.shard, route, head.method, received, &self.headers);
@@ -153,17 +177,12 @@ impl Connection {
                 return Next::Close;
             }
         };
-        let permit = match route {
-            Route::Inference(_) => match self.admit().await {
-                Ok(permit) => Some(permit),
-                Err(Stop::Close | Stop::Http2) => return Next::Close,
-                Err(Stop::Refuse(error)) => {
-                    self.refuse_unread(route, head_only, &error, &id, &cors).await;
-                    return Next::Close;
-                }
-            },
-            _ => None,
-        };
+        if matches!(route, Route::Inference(_)) && self.shard.shared.admission.is_full() {
+            // Before its body takes memory, and the client the trouble to send it.
+            let error = self.turned_away(0);
+            self.refuse_unread(route, head_only, &error, &id, &cors).await;
+            return Next::Close;
+        }
         let shared = self.shard.shared.clone();
         let whole =
             match read::body(&mut self.client, &mut self.writer, &shared.config, &head).await {
@@ -175,6 +194,7 @@ impl Connection {
                 }
             };
         self.client.begin_next(whole.ahead, whole.buf.len());
+        self.outcome.request_bytes = whole.body.len();
         let mut request = Request {
             buf: Rc::new(whole.buf),
             head,
@@ -188,60 +208,60 @@ impl Connection {
             started,
         };
         let next = match route {
-            Route::Inference(endpoint) => self.infer(endpoint, &mut request, credentials).await,
+            // With its body here: one that comes slowly keeps nobody from running.
+            Route::Inference(endpoint) => match self.admit().await {
+                Ok(_permit) => self.infer(endpoint, &mut request, credentials).await,
+                Err(Stop::Refuse(error)) => self.fail(&request, &error).await,
+                Err(Stop::Close | Stop::Http2) => Next::Close,
+            },
             Route::Own(own) => Box::pin(admin::serve(self, own, &request)).await,
             // `check` refuses unknown routes.
             Route::Unknown => Next::Close,
         };
         self.headers = request.headers;
-        drop(permit);
         next
     }
 
-    /// Waits for the right to run; the body stays unread until then.
+    /// Waits for the right to run.
     async fn admit(&mut self) -> Result<Permit, Stop> {
-        let cells = self.shard.cells();
-        match admission::enter(&self.shard) {
+        let place = match admission::enter(&self.shard) {
             Entry::Free(permit) => {
                 if self.shard.shared.admission.is_limited() {
-                    cells.admission[0].inc();
+                    self.shard.cells().admission[0].inc();
                 }
+                return Ok(permit);
+            }
+            Entry::Full => return Err(Stop::Refuse(self.turned_away(0))),
+            Entry::Queued(place) => place,
+        };
+        let patience = self.shard.shared.config.admission.queue_timeout_secs;
+        self.client.set_deadline(Duration::from_secs(patience));
+        match self.client.watch(place).await {
+            Ok(permit) => {
+                self.shard.cells().admission[0].inc();
                 Ok(permit)
             }
-            Entry::Full => {
-                cells.admission[1].inc();
-                cells.admission_rejected[0].inc();
-                Err(Stop::Refuse(
-                    ErrorAnswer::new(
-                        ErrorCode::AdmissionQueueFull,
-                        "too many requests are running and waiting; retry after the time given",
-                    )
-                    .retry_after(admission::RETRY_AFTER_SECS),
-                ))
-            }
-            Entry::Queued(place) => {
-                let patience = self.shard.shared.config.admission.queue_timeout_secs;
-                self.client.set_deadline(Duration::from_secs(patience));
-                match self.client.watch(place).await {
-                    Ok(permit) => {
-                        cells.admission[0].inc();
-                        Ok(permit)
-                    }
-                    Err(Interrupt::ClientGone) => Err(Stop::Close),
-                    Err(Interrupt::Deadline) => {
-                        cells.admission[1].inc();
-                        cells.admission_rejected[1].inc();
-                        Err(Stop::Refuse(
-                            ErrorAnswer::new(
-                                ErrorCode::AdmissionQueueTimeout,
-                                "its turn did not come in time; retry after the time given",
-                            )
-                            .retry_after(admission::RETRY_AFTER_SECS),
-                        ))
-                    }
-                }
-            }
+            Err(Interrupt::ClientGone) => Err(Stop::Close),
+            Err(Interrupt::Deadline) => Err(Stop::Refuse(self.turned_away(1))),
         }
+    }
+
+    /// Counts and says that a request may not run: the queue was full (0), or it waited too long (1).
+    fn turned_away(&self, reason: usize) -> ErrorAnswer {
+        let cells = self.shard.cells();
+        cells.admission[1].inc();
+        cells.admission_rejected[reason].inc();
+        let (code, message) = match reason {
+            0 => (
+                ErrorCode::AdmissionQueueFull,
+                "too many requests are running and waiting; retry after the time given",
+            ),
+            _ => (
+                ErrorCode::AdmissionQueueTimeout,
+                "its turn did not come in time; retry after the time given",
+            ),
+        };
+        ErrorAnswer::new(code, message).retry_after(admission::RETRY_AFTER_SECS)
     }
 
     /// The shard this connection is on.
@@ -270,7 +290,7 @@ impl Connection {
         extra: &[(&str, &[u8])],
         body: &[u8],
     ) -> Next {
-        self.shard.cells().response(request.route, status, None);
+        self.answered(request.route, status, None, body.len());
         self.write_answer(request, status, content_type, extra, body).await
     }
 
@@ -283,7 +303,7 @@ impl Connection {
         extra: &[(&str, &[u8])],
         body: &[u8],
     ) -> Next {
-        self.shard.cells().response(request.route, code.status(), Some(code));
+        self.answered(request.route, code.status(), Some(code), body.len());
         let extra = [extra, &[("x-smg-error-code", code.code().as_bytes())]].concat();
         self.write_answer(request, code.status(), content_type, &extra, body).await
     }
@@ -327,17 +347,25 @@ impl Connection {
         framing: Framing<'_>,
     ) -> Next {
         let mut out = Vec::with_capacity(512);
-        answer::write_error(&mut out, error, anthropic, framing);
-        self.shard.cells().response(route, error.code.status(), Some(error.code));
+        let body_len = answer::write_error(&mut out, error, anthropic, framing);
+        self.answered(route, error.code.status(), Some(error.code), body_len);
         self.send(out, framing.close).await
+    }
+
+    /// Notes an answer of the gateway's own.
+    fn answered(&mut self, route: Route, status: u16, error: Option<ErrorCode>, body_len: usize) {
+        self.shard.cells().response(route, status, error);
+        self.outcome.status = status;
+        self.outcome.error = error;
+        self.outcome.response_bytes = body_len as u64;
     }
 
     async fn send(&mut self, out: Vec<u8>, close: bool) -> Next {
         self.client.set_deadline(ANSWER_STALL);
-        match self.client.watch(self.writer.write_all(out, 0)).await {
-            Ok((Ok(()), _)) if !close => Next::Request,
-            _ => Next::Close,
-        }
+        let sent =
+            matches!(self.client.watch(self.writer.write_all(out, 0)).await, Ok((Ok(()), _)));
+        self.outcome.ending.get_or_insert(if sent { Ending::Complete } else { Ending::ClientGone });
+        if sent && !close { Next::Request } else { Next::Close }
     }
 
     /// Refuses a request whose bytes have not all been read, and ends the connection so that the
@@ -353,26 +381,11 @@ impl Connection {
         let framing =
             Framing { request_id: id, cors, close: true, head_only, http10_client: false };
         let mut out = Vec::with_capacity(512);
-        answer::write_error(&mut out, error, route.is_anthropic(), framing);
-        self.shard.cells().response(route, error.code.status(), Some(error.code));
+        let body_len = answer::write_error(&mut out, error, route.is_anthropic(), framing);
+        self.answered(route, error.code.status(), Some(error.code), body_len);
         self.client.received().clear();
-        self.client.set_deadline(ANSWER_STALL);
-        // Written without watching the client: a half-closed one still reads.
-        let (outcome, _) = self.writer.write_all(out, 0).await;
-        if outcome.is_err() {
-            return;
-        }
-        self.writer.finish().await;
-        let until = Instant::now() + LINGER;
-        let mut dropped = 0;
-        while dropped < LINGER_BYTES && Instant::now() < until {
-            self.client.set_deadline(until.saturating_duration_since(Instant::now()));
-            match self.client.fill(64 << 10).await {
-                Ok(received) => dropped += received,
-                Err(_) => return,
-            }
-            self.client.received().clear();
-        }
+        let sent = refusal::send_last(self.client.reader(), &mut self.writer, out).await;
+        self.outcome.ending = Some(if sent { Ending::Complete } else { Ending::ClientGone });
     }
 }
 

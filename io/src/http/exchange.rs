@@ -15,7 +15,8 @@ use crate::http::pool::{RESPONSE_BUFFER, Upstream};
 use crate::http::request::Request;
 use crate::http::response_head::HeadParser;
 use crate::http::transport::{Reader, Writer};
-use crate::runtime::descriptors;
+use crate::runtime::reachability::Delivery;
+use crate::runtime::{clock, descriptors};
 use crate::shard::Shard;
 
 /// Bodies up to this many bytes are copied behind the head: one buffer, one write. Larger ones are
@@ -82,7 +83,8 @@ pub async fn dispatch(
 ) -> Result<Answer, ExchangeError> {
     let limits = &shard.shared.config.limits;
     let pooled = shard.pools.borrow_mut().take(worker.id);
-    client.set_deadline(Duration::from_secs(limits.request_timeout_secs));
+    let patience = Patience::new(limits.request_timeout_secs, limits.connect_timeout_secs);
+    client.set_deadline(patience.left());
     let mut upstream = match pooled {
         Some(upstream) => upstream,
         None => connect(shard, client, worker).await?,
@@ -90,13 +92,61 @@ pub async fn dispatch(
     loop {
         let reused = upstream.reused;
         let head = request_head(worker, request, credentials, client_addr);
-        match exchange(client, upstream, head, request).await {
+        match exchange(client, upstream, head, request, &patience).await {
             Err(ExchangeError::Closed) if reused => {
                 shard.cells().upstream_send_retries.inc();
+                client.set_deadline(patience.left());
                 upstream = connect(shard, client, worker).await?;
             }
             outcome => return outcome,
         }
+    }
+}
+
+/// How long a worker may take for its answer, and its host to acknowledge the request.
+struct Patience {
+    /// On [`clock::now_ms`].
+    until_ms: u64,
+    look_every: Duration,
+}
+
+impl Patience {
+    fn new(request_timeout_secs: u64, connect_timeout_secs: u64) -> Self {
+        Self {
+            until_ms: clock::now_ms().saturating_add(request_timeout_secs.saturating_mul(1000)),
+            look_every: Duration::from_secs(connect_timeout_secs),
+        }
+    }
+
+    /// Until the request has taken too long.
+    fn left(&self) -> Duration {
+        Duration::from_millis(self.until_ms.saturating_sub(clock::now_ms()))
+    }
+
+    /// Until the first look at what became of a request that is being sent.
+    fn first_look(&self) -> Duration {
+        self.left().min(self.look_every)
+    }
+
+    /// Looks, once a deadline has passed: when to look again. A host that takes nothing of the request
+    /// for as long as a connection may take to open is one that cannot be connected to. It has not been
+    /// seen to have the request, and does not get it any more; what hangs in a worker whose host is
+    /// there is left alone.
+    fn look(&self, reader: &mut Reader, outgoing: &Outgoing) -> Result<Duration, ExchangeError> {
+        let delivery = reader.delivery();
+        // The first try may have been a little after this request began to wait.
+        if matches!(delivery, Delivery::Silence(silence) if silence >= self.look_every / 4 * 3) {
+            reader.reset();
+            let silent = "the worker's host acknowledges nothing of the request";
+            return Err(ExchangeError::Connect(io::Error::new(io::ErrorKind::TimedOut, silent)));
+        }
+        let left = self.left();
+        if left.is_zero() {
+            return Err(ExchangeError::Timeout);
+        }
+        let arrived =
+            delivery == Delivery::Acknowledged && !matches!(outgoing, Outgoing::Sending(_));
+        Ok(if arrived { left } else { left.min(self.look_every) })
     }
 }
 
@@ -156,7 +206,9 @@ async fn exchange(
     mut upstream: Upstream,
     mut head: Vec<u8>,
     request: &Request,
+    patience: &Patience,
 ) -> Result<Answer, ExchangeError> {
+    client.set_deadline(patience.first_look());
     upstream.arm();
     let copied = copied_len(request);
     head.extend_from_slice(&request.body()[..copied]);
@@ -171,7 +223,7 @@ async fn exchange(
         };
         (outcome, writer)
     }));
-    send_and_listen(client, reader, outgoing, reused).await
+    send_and_listen(client, reader, outgoing, reused, patience).await
 }
 
 /// A request on its way out. A worker that answers early still gets the rest of it.
@@ -201,6 +253,7 @@ async fn send_and_listen(
     mut reader: Reader,
     mut outgoing: Outgoing,
     reused: bool,
+    patience: &Patience,
 ) -> Result<Answer, ExchangeError> {
     let mut parser = HeadParser::default();
     let (buf, head) = loop {
@@ -212,7 +265,14 @@ async fn send_and_listen(
             client.poll_interrupt(cx).map(Err)
         })
         .await;
-        let (outcome, mut buf) = event.map_err(ExchangeError::from)?;
+        let (outcome, mut buf) = match event {
+            Ok(read) => read,
+            Err(Interrupt::Deadline) => {
+                client.set_deadline(patience.look(&mut reader, &outgoing)?);
+                continue;
+            }
+            Err(interrupt) => return Err(interrupt.into()),
+        };
         match outcome {
             Ok(received) if received > 0 => {}
             Ok(_) | Err(_) if buf.is_empty() && !parser.interim_seen() => {

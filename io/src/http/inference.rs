@@ -9,7 +9,7 @@ use smg_core::http1::{Known, find};
 use smg_core::policy::NoWorker;
 use smg_core::prompt::{Endpoint, OwnedPrompt};
 use smg_core::retry::{AttemptFailure, GiveUp, Retries, RetryPermit, parse_retry_after_ms};
-use tracing::{debug, info};
+use tracing::debug;
 
 use crate::control::Command;
 use crate::fleet::Worker;
@@ -223,13 +223,16 @@ impl Flight<'_> {
             &connection.client_addr,
         )
         .await;
-        match answered {
+        connection.outcome.attempts = self.retries.attempts();
+        let verdict = match answered {
             Ok(answer) => self.answered(answer, &worker, in_flight, admission).await,
             Err(error) => {
                 drop(in_flight);
                 self.failed(error, &worker, admission).await
             }
-        }
+        };
+        self.connection.outcome.worker = Some(worker);
+        verdict
     }
 
     async fn answered(
@@ -296,7 +299,8 @@ impl Flight<'_> {
             shard.cells().worker_errors[WorkerErrorKind::Reset as usize].inc();
             self.count_error(ErrorKind::BackendError);
         }
-        self.log(worker, status, ending, bytes);
+        let outcome = &mut self.connection.outcome;
+        (outcome.status, outcome.ending, outcome.response_bytes) = (status, Some(ending), bytes);
         if ending == Ending::Complete { Next::Request } else { Next::Close }
     }
 
@@ -311,7 +315,6 @@ impl Flight<'_> {
             ExchangeError::ClientGone => {
                 // Says nothing about the worker; dropping the admission gives a probe back.
                 drop(admission);
-                self.log(worker, 499, Ending::ClientGone, 0);
                 return Verdict::Done(Next::Close);
             }
             // The same, and no other worker would be reached either.
@@ -345,7 +348,7 @@ impl Flight<'_> {
         self.count_error(if timeout { ErrorKind::Timeout } else { ErrorKind::BackendError });
         let answer = upstream_failure(&error);
         let ending = if blame.is_some() { Ending::WorkerDied } else { Ending::NotSent };
-        self.log(worker, answer.code.status(), ending, 0);
+        self.connection.outcome.ending = Some(ending);
         Verdict::Done(self.connection.fail(self.request, &answer).await)
     }
 
@@ -397,26 +400,6 @@ impl Flight<'_> {
             let cells = self.connection.shard.cells().model(ModelLabel::of(model));
             cells.errors[self.endpoint as usize][kind as usize].inc();
         }
-    }
-
-    /// The access log line.
-    fn log(&self, worker: &Worker, status: u16, ending: Ending, bytes: u64) {
-        let latency_us = self.request.started.elapsed().as_micros() as u64;
-        info!(
-            target: "smg::access",
-            method = "POST",
-            path = self.endpoint.path(),
-            status,
-            ending = ending.label(),
-            worker = worker.url.as_str(),
-            model = &*worker.model_name,
-            attempts = self.retries.attempts(),
-            request_bytes = self.request.body_len,
-            response_bytes = bytes,
-            latency_us,
-            request_id = %String::from_utf8_lossy(&self.request.id),
-            "finished processing request"
-        );
     }
 }
 

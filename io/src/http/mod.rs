@@ -1,5 +1,6 @@
 //! The HTTP/1.1 edge: client connections, their requests, and the relay to workers.
 
+pub mod access;
 pub mod admission;
 pub mod answer;
 pub mod auth;
@@ -15,6 +16,7 @@ pub mod meter;
 pub mod pipe;
 pub mod pool;
 pub mod read;
+pub mod refusal;
 pub mod relay;
 pub mod request;
 pub mod request_id;

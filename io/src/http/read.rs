@@ -30,30 +30,23 @@ pub enum Stop {
     Http2,
 }
 
-/// A head that was read; the body is still to come.
-pub struct HeadRead {
-    /// The parsed head.
-    pub head: RequestHead,
-    /// When its first byte was there.
-    pub started: Instant,
-}
-
-/// Reads a request head. `first` is the connection's first.
+/// Reads a request head; the body is still to come. `first` is the connection's first; `started` is
+/// set when its first byte is there.
 pub async fn head(
     client: &mut ClientSide,
     config: &Config,
     headers: &mut Vec<Header>,
     first: bool,
     state: &ConnectionState,
-) -> Result<HeadRead, Stop> {
+    started: &mut Option<Instant>,
+) -> Result<RequestHead, Stop> {
     let limit = Duration::from_secs(config.limits.header_read_timeout_secs);
     client.set_deadline(if first { limit } else { KEEP_ALIVE });
     let mut cursor = HeadCursor::default();
-    let mut started = None;
     loop {
         if !client.received().is_empty() {
             if started.is_none() {
-                started = Some(Instant::now());
+                *started = Some(Instant::now());
                 state.begin_request();
                 client.set_deadline(limit);
             }
@@ -63,10 +56,7 @@ pub async fn head(
             }
             if preface == Preface::Absent && cursor.ready(client.received()) {
                 match parse_request(client.received(), headers) {
-                    Ok(Some(head)) => {
-                        let started = started.unwrap_or_else(Instant::now);
-                        return Ok(HeadRead { head, started });
-                    }
+                    Ok(Some(head)) => return Ok(head),
                     Ok(None) => {}
                     Err(error) => return Err(Stop::Refuse(refusal(error))),
                 }

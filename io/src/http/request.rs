@@ -28,7 +28,7 @@ pub struct Request {
     /// What it asks for.
     pub route: Route,
     /// The id returned to the client and sent to the worker.
-    pub id: Box<[u8]>,
+    pub id: Rc<[u8]>,
     /// Codings of the body, in the order they were applied.
     pub codings: Vec<Coding>,
     /// What its answers tell browsers.

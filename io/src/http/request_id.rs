@@ -1,5 +1,7 @@
 //! Request ids: the client's, or one made here.
 
+use std::rc::Rc;
+
 use smg_core::http1::{Header, eq_ignore_case, is_field_value};
 use smg_core::prompt::Endpoint;
 use smg_core::rng::Rng;
@@ -18,7 +20,7 @@ pub fn choose(
     names: &[String],
     route: Route,
     rng: &mut Rng,
-) -> Box<[u8]> {
+) -> Rc<[u8]> {
     for name in names {
         let given = headers
             .iter()
@@ -32,7 +34,7 @@ pub fn choose(
     generate(route, rng)
 }
 
-fn generate(route: Route, rng: &mut Rng) -> Box<[u8]> {
+fn generate(route: Route, rng: &mut Rng) -> Rc<[u8]> {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789AB";
     let prefix: &[u8] = match route {
         Route::Inference(Endpoint::Chat) => b"chatcmpl-",

@@ -5,6 +5,7 @@
 //! it; it is kept, polled again later, and its bytes handed over then. That is what lets the relay
 //! watch a client while it waits for a worker.
 
+use std::cell::Cell;
 use std::future::Future;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -17,6 +18,7 @@ use monoio::io::{AsyncReadRent, AsyncWriteRent, OwnedReadHalf, OwnedWriteHalf, S
 use monoio::net::TcpStream;
 
 use crate::http::pipe;
+use crate::runtime::reachability::{self, Delivery};
 use crate::runtime::{budget, descriptors};
 
 type ReadOutcome = (io::Result<usize>, Vec<u8>);
@@ -34,7 +36,8 @@ pub fn split(stream: TcpStream) -> (Reader, Writer) {
 
 /// The same for one side of a connection in memory.
 pub fn split_pipe(end: pipe::End) -> (Reader, Writer) {
-    let state = State::Piped(Box::new(Piped { receiver: end.receiver, buf: None }));
+    let piped = Piped { receiver: end.receiver, buf: None, socket: None };
+    let state = State::Piped(Box::new(piped));
     (Reader { state, fd: NO_SOCKET }, Writer(Sink::Pipe(end.sender)))
 }
 
@@ -60,6 +63,29 @@ struct Piped {
     receiver: pipe::Receiver,
     /// There is one while a read is armed.
     buf: Option<Vec<u8>>,
+    /// Behind whatever is at the other end.
+    socket: Option<Rc<SocketBelow>>,
+}
+
+/// The socket at the other end of a pipe, for as long as it is open.
+#[derive(Debug)]
+pub struct SocketBelow(Cell<RawFd>);
+
+impl SocketBelow {
+    /// The one that `reader` reads from, until the guard is dropped: in the turn in which that closes.
+    pub fn of(reader: &Reader) -> (Rc<Self>, SocketGuard) {
+        let below = Rc::new(Self(Cell::new(reader.fd)));
+        (below.clone(), SocketGuard(below))
+    }
+}
+
+/// Dropping it says that the socket is closed: its descriptor may be another's from then on.
+pub struct SocketGuard(Rc<SocketBelow>);
+
+impl Drop for SocketGuard {
+    fn drop(&mut self) {
+        self.0.0.set(NO_SOCKET);
+    }
 }
 
 impl Reader {
@@ -115,7 +141,7 @@ impl Reader {
                 }
             },
             State::Piped(piped) => {
-                let Piped { receiver, buf: armed } = &mut **piped;
+                let Piped { receiver, buf: armed, .. } = &mut **piped;
                 let Some(mut buf) = armed.take() else { return Poll::Pending };
                 match receiver.poll_read(cx, &mut buf) {
                     Poll::Ready(outcome) => Poll::Ready((outcome, buf)),
@@ -132,6 +158,31 @@ impl Reader {
     /// Waits for the armed read.
     pub async fn read(&mut self) -> ReadOutcome {
         std::future::poll_fn(|cx| self.poll(cx)).await
+    }
+
+    /// Says which socket is behind the pipe that this reads from.
+    pub fn lies_over(&mut self, socket: Rc<SocketBelow>) {
+        if let State::Piped(piped) = &mut self.state {
+            piped.socket = Some(socket);
+        }
+    }
+
+    /// What the kernel knows of what was sent over this connection; of one that is closed, that it
+    /// has arrived.
+    pub fn delivery(&self) -> Delivery {
+        reachability::delivery(self.socket())
+    }
+
+    /// Resets the connection at once: nothing of what was sent and has not arrived will.
+    pub fn reset(&mut self) {
+        dissolve(self.socket());
+    }
+
+    fn socket(&self) -> RawFd {
+        match &self.state {
+            State::Piped(piped) => piped.socket.as_ref().map_or(NO_SOCKET, |socket| socket.0.get()),
+            _ => self.fd,
+        }
     }
 
     /// Whether the peer has closed its side or broken the connection, without reading.

@@ -58,6 +58,8 @@ pub struct ShardCells {
     pub lent: [Counter; Lent::ALL.len()],
     /// Connection tasks ended by a panic.
     pub panics: Counter,
+    /// TLS handshakes of clients that came to nothing.
+    pub handshake_failures: [Counter; HandshakeFailure::ALL.len()],
     /// Answers of workers per attempt and status.
     upstream_responses: Box<[Counter]>,
     /// Requests sent again because a pooled connection had been closed.
@@ -128,6 +130,7 @@ impl ShardCells {
             admission_rejected: Default::default(),
             lent: Default::default(),
             panics: Counter::default(),
+            handshake_failures: Default::default(),
             upstream_responses: table(STATUSES, Counter::default),
             upstream_send_retries: Counter::default(),
             retries: Default::default(),
@@ -341,6 +344,47 @@ impl Lent {
         match self {
             Self::Compressed => "compressed",
             Self::Large => "large",
+        }
+    }
+}
+
+/// Why a client's TLS handshake came to nothing: `reason` of `smg_tls_handshake_failures_total`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HandshakeFailure {
+    /// What came was a request in the clear.
+    PlainHttp,
+    /// The client gave up and said why; most often it does not trust the certificate.
+    Alert,
+    /// No version, cipher or the like in common.
+    Incompatible,
+    /// What came is not TLS as it should be.
+    Protocol,
+    /// The connection ended or broke.
+    Connection,
+    /// It took longer than a request's head may.
+    Timeout,
+}
+
+impl HandshakeFailure {
+    /// Every reason, in the order of the tables.
+    pub const ALL: [Self; 6] = [
+        Self::PlainHttp,
+        Self::Alert,
+        Self::Incompatible,
+        Self::Protocol,
+        Self::Connection,
+        Self::Timeout,
+    ];
+
+    /// The label value.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::PlainHttp => "plain_http",
+            Self::Alert => "alert",
+            Self::Incompatible => "incompatible",
+            Self::Protocol => "protocol",
+            Self::Connection => "connection",
+            Self::Timeout => "timeout",
         }
     }
 }

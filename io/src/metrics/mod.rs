@@ -11,8 +11,8 @@ mod workers;
 
 pub use cell::{Counter, Gauge, Histogram};
 pub use cells::{
-    AGE_BOUNDS_SECS, BranchFamily, ErrorKind, Lent, ModelCells, ModelLabel, ShardCells,
-    SharedCells, WorkerErrorKind,
+    AGE_BOUNDS_SECS, BranchFamily, ErrorKind, HandshakeFailure, Lent, ModelCells, ModelLabel,
+    ShardCells, SharedCells, WorkerErrorKind,
 };
 pub use exposition::{Family, Text};
 pub use streams::StreamCells;

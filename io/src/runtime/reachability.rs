@@ -23,6 +23,48 @@ pub fn watch(fd: RawFd) {
     set(fd, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, UNACKNOWLEDGED.as_millis() as i32);
 }
 
+/// What became of the bytes sent over a connection, as far as the kernel knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Delivery {
+    /// The peer's kernel has acknowledged all of them.
+    Acknowledged,
+    /// Some are on their way, and nothing is wrong with that.
+    UnderWay,
+    /// Some were sent, and sent again, and the peer's host has said nothing for this long.
+    Silence(Duration),
+}
+
+/// Looks at a connection. What cannot be looked at counts as acknowledged.
+pub fn delivery(fd: RawFd) -> Delivery {
+    let Some(info) = tcp_info(fd) else { return Delivery::Acknowledged };
+    if info.tcpi_unacked > 0 && info.tcpi_retransmits > 0 {
+        return Delivery::Silence(Duration::from_millis(info.tcpi_last_ack_recv.into()));
+    }
+    // What waits for the peer's window is in the queue and not unacknowledged.
+    if queued(fd) > 0 { Delivery::UnderWay } else { Delivery::Acknowledged }
+}
+
+fn tcp_info(fd: RawFd) -> Option<libc::tcp_info> {
+    // SAFETY: a struct of integers, for which all zeroes are a value.
+    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+    let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
+    // SAFETY: both live through the call, which writes no more than `length` bytes; the kernel checks
+    // the descriptor.
+    let outcome = unsafe {
+        let info = (&raw mut info).cast();
+        libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, info, &raw mut length)
+    };
+    (outcome == 0).then_some(info)
+}
+
+/// Bytes written to a socket and not acknowledged.
+fn queued(fd: RawFd) -> i32 {
+    let mut bytes = 0i32;
+    // SAFETY: SIOCOUTQ (TIOCOUTQ by its other name) writes one int, which lives through the call.
+    let outcome = unsafe { libc::ioctl(fd, libc::TIOCOUTQ, &raw mut bytes) };
+    if outcome == 0 { bytes } else { 0 }
+}
+
 fn set(fd: RawFd, level: i32, option: i32, value: i32) {
     let length = size_of::<i32>() as libc::socklen_t;
     // SAFETY: the value lives through the call; the kernel checks the descriptor.

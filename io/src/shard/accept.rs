@@ -6,7 +6,6 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use monoio::io::AsyncWriteRent;
 use monoio::net::{TcpListener, TcpStream};
 use tracing::warn;
 
@@ -14,6 +13,7 @@ use super::Shard;
 use crate::http::answer::{self, ErrorAnswer, ErrorCode, Framing};
 use crate::http::connection::Connection;
 use crate::http::cors::Cors;
+use crate::http::refusal;
 use crate::http::transport;
 use crate::http2;
 use crate::runtime::guard;
@@ -21,6 +21,8 @@ use crate::tls::{self, TlsServer};
 
 /// After an accept that failed for want of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+/// Refused connections that are kept at a time until they have seen why; others are closed at once.
+const MAX_REFUSING: usize = 64;
 /// Between two warnings about failed accepts.
 const WARN_EVERY: Duration = Duration::from_secs(5);
 
@@ -36,7 +38,7 @@ pub async fn run(shard: Rc<Shard>, listener: TcpListener) {
                     drop(place);
                     // A client that waits for a handshake would not understand a word of it.
                     if shard.shared.tls.clients.is_none() {
-                        drop(monoio::spawn(refuse(stream)));
+                        drop(monoio::spawn(refuse(shard.clone(), stream)));
                     }
                     continue;
                 }
@@ -125,7 +127,7 @@ async fn serve(shard: Rc<Shard>, _counted: Place, stream: TcpStream, peer: Socke
 }
 
 /// Answers a connection that there is no place for, and closes it.
-async fn refuse(mut stream: TcpStream) {
+async fn refuse(shard: Rc<Shard>, stream: TcpStream) {
     let mut out = Vec::new();
     let error = ErrorAnswer::new(
         ErrorCode::ConnectionLimit,
@@ -140,6 +142,14 @@ async fn refuse(mut stream: TcpStream) {
         http10_client: false,
     };
     answer::write_error(&mut out, &error, false, framing);
-    // The client may be gone already.
-    let _ = stream.write(out).await;
+    let (mut reader, mut writer) = transport::split(stream);
+    let refusing = shard.refusing.get();
+    if refusing >= MAX_REFUSING {
+        // A short answer fits; the client may be gone already.
+        let _ = writer.write_all(out, 0).await;
+        return;
+    }
+    shard.refusing.set(refusing + 1);
+    refusal::send_last(&mut reader, &mut writer, out).await;
+    shard.refusing.set(shard.refusing.get() - 1);
 }

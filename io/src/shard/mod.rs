@@ -69,6 +69,8 @@ pub struct Shard {
     pub connections: RefCell<Connections>,
     /// The listening socket, and whether accepted ones must not block (epoll).
     listener: Cell<Option<(RawFd, bool)>>,
+    /// Refused connections that are being told so.
+    refusing: Cell<usize>,
     closing: Cell<bool>,
 }
 
@@ -97,6 +99,7 @@ impl Shard {
             queue: RefCell::default(),
             connections: RefCell::default(),
             listener: Cell::new(None),
+            refusing: Cell::new(0),
             closing: Cell::new(false),
             shared,
         })

@@ -14,12 +14,11 @@ use crate::http::answer::{self, ErrorAnswer, ErrorCode, Framing};
 use crate::http::connection::Connection;
 use crate::http::cors::Cors;
 use crate::http::pipe;
+use crate::http::refusal;
 use crate::http::transport::{Reader, Writer, split_pipe};
 use crate::http2;
+use crate::metrics::HandshakeFailure;
 use crate::shard::{ConnectionState, EndedBy, Shard};
-
-/// For a client that does not speak TLS to take its answer.
-const LINGER: Duration = Duration::from_secs(1);
 
 /// Serves one connection until either side ends it.
 pub async fn serve(
@@ -39,6 +38,7 @@ pub async fn serve(
         Ok(Ok(())) => {}
         Ok(Err(error)) => {
             debug!(target: "smg::tls", %peer, %error, "TLS handshake failed");
+            shard.cells().handshake_failures[failure(&error) as usize].inc();
             if let HandshakeError::Tls { received, .. } = error {
                 if begins_plain_http(&received) {
                     refuse_plain_http(&mut reader, &mut writer).await;
@@ -50,6 +50,7 @@ pub async fn serve(
             return;
         }
         Err(_) => {
+            shard.cells().handshake_failures[HandshakeFailure::Timeout as usize].inc();
             return debug!(target: "smg::tls", %peer, "TLS handshake did not end in time");
         }
     }
@@ -83,6 +84,22 @@ pub async fn serve(
     pump::run(session, reader, writer, near, asked).await;
 }
 
+fn failure(error: &HandshakeError) -> HandshakeFailure {
+    match error {
+        HandshakeError::Io(_) => HandshakeFailure::Connection,
+        HandshakeError::Tls { received, .. } if begins_plain_http(received) => {
+            HandshakeFailure::PlainHttp
+        }
+        HandshakeError::Tls { error: rustls::Error::AlertReceived(_), .. } => {
+            HandshakeFailure::Alert
+        }
+        HandshakeError::Tls { error: rustls::Error::PeerIncompatible(_), .. } => {
+            HandshakeFailure::Incompatible
+        }
+        HandshakeError::Tls { .. } => HandshakeFailure::Protocol,
+    }
+}
+
 /// Whether bytes that are not TLS look like the head of a plain request.
 fn begins_plain_http(received: &[u8]) -> bool {
     received.first().is_some_and(u8::is_ascii_uppercase)
@@ -102,18 +119,5 @@ async fn refuse_plain_http(reader: &mut Reader, writer: &mut Writer) {
     };
     let mut out = Vec::new();
     answer::write_error(&mut out, &error, false, framing);
-    if writer.write_all(out, 0).await.0.is_err() {
-        return;
-    }
-    writer.finish().await;
-    let rest = async {
-        loop {
-            reader.arm(Vec::with_capacity(4096));
-            if !matches!(reader.read().await.0, Ok(1..)) {
-                return;
-            }
-        }
-    };
-    // One that stays has had its answer.
-    let _ = monoio::time::timeout(LINGER, rest).await;
+    refusal::send_last(reader, writer, out).await;
 }

@@ -17,7 +17,7 @@ use super::files::{self, Identity, Named, TlsError};
 use super::pump::{self, HandshakeError};
 use crate::config::WorkerUrl;
 use crate::http::pipe;
-use crate::http::transport::{Reader, Writer, split_pipe};
+use crate::http::transport::{Reader, SocketBelow, Writer, split_pipe};
 use crate::shard::Shard;
 
 /// What an operator says about TLS to workers.
@@ -149,10 +149,16 @@ pub async fn secure(
         }
     }
     let (near, far) = pipe::duplex();
+    let (socket, open) = SocketBelow::of(&reader);
     let shard = shard.clone();
     drop(monoio::spawn(async move {
-        let pumped = pump::run(session, reader, writer, near, |_| Poll::Pending);
+        let pumped = async move {
+            pump::run(session, reader, writer, near, |_| Poll::Pending).await;
+            drop(open);
+        };
         shard.contain(pumped).await;
     }));
-    Ok(split_pipe(far))
+    let (mut reader, writer) = split_pipe(far);
+    reader.lies_over(socket);
+    Ok((reader, writer))
 }

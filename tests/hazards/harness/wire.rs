@@ -4,7 +4,7 @@
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::AsRawFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::secure::Stream;
 use super::{PATIENCE, TICK};
@@ -79,8 +79,14 @@ impl Wire {
     }
 
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.stream.write_all(bytes)?;
-        self.stream.flush()
+        let mut sent = 0;
+        while sent < bytes.len() {
+            match with_patience(|| self.stream.write(&bytes[sent..]))? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                count => sent += count,
+            }
+        }
+        with_patience(|| self.stream.flush())
     }
 
     /// Receives more; false at the end of the connection, however it ended.
@@ -230,6 +236,19 @@ impl Wire {
         while self.received.len() < length && self.receive()? {}
         let rest = self.received.split_off(length.min(self.received.len()));
         Ok(std::mem::replace(&mut self.received, rest))
+    }
+}
+
+/// What is sent first waits for a handshake, which reads, and reads are given up after a tick.
+fn with_patience<T>(mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    let begun = Instant::now();
+    loop {
+        match attempt() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error)
+                if error.kind() == io::ErrorKind::WouldBlock && begun.elapsed() < PATIENCE => {}
+            outcome => return outcome,
+        }
     }
 }
 

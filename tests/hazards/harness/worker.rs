@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
@@ -25,6 +25,10 @@ pub struct Worker {
     queued: Vec<TcpStream>,
 }
 
+/// Descriptors that several threads put on and take off.
+#[expect(clippy::disallowed_types, reason = "threads of a test, which wait for nothing meanwhile")]
+type Descriptors = std::sync::Mutex<Vec<RawFd>>;
+
 struct State {
     model: String,
     tls: Option<Arc<ServerConfig>>,
@@ -34,6 +38,10 @@ struct State {
     stopped: AtomicBool,
     dispatched: AtomicUsize,
     abandoned: AtomicUsize,
+    /// Questions about its model that it breaks off.
+    broken_off: AtomicUsize,
+    /// Its connections.
+    open: Descriptors,
 }
 
 impl Worker {
@@ -83,6 +91,8 @@ impl Worker {
             stopped: AtomicBool::new(false),
             dispatched: AtomicUsize::new(0),
             abandoned: AtomicUsize::new(0),
+            broken_off: AtomicUsize::new(0),
+            open: Descriptors::default(),
         });
         let (accepting, serving) = (listener.clone(), state.clone());
         let accepting = std::thread::spawn(move || {
@@ -143,9 +153,24 @@ impl Worker {
         self.state.healthy.store(healthy, Ordering::SeqCst);
     }
 
+    /// Breaks off so many of the questions which model it serves.
+    pub fn break_off(&self, questions: usize) {
+        self.state.broken_off.store(questions, Ordering::SeqCst);
+    }
+
     /// From now on it completes connections and takes what is sent, and says nothing any more.
     pub fn swallow(&self) {
         self.state.swallows.store(true, Ordering::SeqCst);
+    }
+
+    /// From now on it is as if its host were gone: what is sent to it, over connections that are open
+    /// too, arrives nowhere and is acknowledged by nobody.
+    pub fn vanish(&self) {
+        let listener = self.listener.as_ref().expect("it has not been stopped");
+        drop_all_packets(listener.as_raw_fd());
+        for &fd in self.state.open.lock().expect("nobody panicked with it").iter() {
+            drop_all_packets(fd);
+        }
     }
 
     /// Stops listening: from now on connections to it are refused.
@@ -174,6 +199,9 @@ impl Worker {
     fn stop_accepting(&mut self) {
         self.state.stopped.store(true, Ordering::SeqCst);
         if let Some(accepting) = self.accepting.take() {
+            if let Some(listener) = &self.listener {
+                stop_dropping_packets(listener.as_raw_fd());
+            }
             // Wakes it; without a listener it has ended already.
             drop(TcpStream::connect(self.addr));
             accepting.join().expect("a thread that accepts");
@@ -199,9 +227,58 @@ pub struct Exchange {
     open: bool,
 }
 
+/// Has the kernel drop every packet that arrives at a socket, before TCP sees it.
+fn drop_all_packets(fd: RawFd) {
+    // "ret #0": of every packet, no byte is let in.
+    let mut program =
+        [libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 }];
+    let filter = libc::sock_fprog { len: 1, filter: program.as_mut_ptr() };
+    // SAFETY: the program and what names it live through the call, which copies them.
+    let outcome = unsafe {
+        libc::setsockopt(
+            fd,
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_FILTER,
+            (&raw const filter).cast(),
+            size_of::<libc::sock_fprog>() as libc::socklen_t,
+        )
+    };
+    assert_eq!(outcome, 0, "SO_ATTACH_FILTER: {}", io::Error::last_os_error());
+}
+
+/// Undoes it; nothing if there is nothing to undo.
+fn stop_dropping_packets(fd: RawFd) {
+    let unused = 0i32;
+    let length = size_of::<i32>() as libc::socklen_t;
+    // SAFETY: the unused value lives through the call, on a socket that is open.
+    unsafe {
+        let unused = (&raw const unused).cast();
+        libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, unused, length);
+    }
+}
+
+/// A connection on its worker's list, held open until it is off it.
+struct Listed(Arc<State>, TcpStream);
+
+impl Listed {
+    fn new(state: Arc<State>, stream: &TcpStream) -> Self {
+        let held = stream.try_clone().expect("another descriptor");
+        state.open.lock().expect("nobody panicked with it").push(held.as_raw_fd());
+        Self(state, held)
+    }
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        let fd = self.1.as_raw_fd();
+        self.0.open.lock().expect("nobody panicked with it").retain(|&open| open != fd);
+    }
+}
+
 impl State {
     /// Serves a connection until either side ends it.
     fn serve(self: Arc<Self>, stream: TcpStream) {
+        let _listed = Listed::new(self.clone(), &stream);
         let stream = match &self.tls {
             None => Stream::Plain(stream),
             Some(config) => Stream::server(stream, config.clone()),
@@ -338,6 +415,12 @@ impl Exchange {
         received
     }
 
+    fn breaks_off(&self) -> bool {
+        let one_less = |left: usize| left.checked_sub(1);
+        let broken_off = &self.state.broken_off;
+        broken_off.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less).is_ok()
+    }
+
     fn is_probe(&self) -> bool {
         self.head.first_line.starts_with("GET ")
     }
@@ -347,6 +430,9 @@ impl Exchange {
         match path.as_str() {
             "/health" if self.state.healthy.load(Ordering::SeqCst) => self.answer(200, b"{}"),
             "/health" => self.answer(503, b"{}"),
+            "/v1/models" | "/get_model_info" | "/get_server_info" if self.breaks_off() => {
+                self.close()
+            }
             "/v1/models" => {
                 let model = &self.state.model;
                 let body = serde_json::json!({"object": "list", "data": [{"id": model, "object": "model"}]});

@@ -13,7 +13,8 @@ use crate::messages::SweepReport;
 use crate::metrics::cell::HistogramTotal;
 use crate::metrics::cells::{CellsView, MODEL_LABELS, RATIO_BOUNDS};
 use crate::metrics::{
-    AGE_BOUNDS_SECS, BranchFamily, Counter, ErrorKind, Histogram, Lent, ShardCells, WorkerErrorKind,
+    AGE_BOUNDS_SECS, BranchFamily, Counter, ErrorKind, HandshakeFailure, Histogram, Lent,
+    ShardCells, WorkerErrorKind,
 };
 use crate::shared::Shared;
 
@@ -120,6 +121,12 @@ impl Page<'_> {
         text.family(name, Family::Counter, "Request bodies read by the pool, by reason.");
         for reason in Lent::ALL {
             let count = self.sum(|cells| cells.lent[reason as usize].get());
+            text.sample(name, &[("reason", reason.label())], count as f64);
+        }
+        let name = "smg_tls_handshake_failures_total";
+        text.family(name, Family::Counter, "TLS handshakes of clients that came to nothing.");
+        for reason in HandshakeFailure::ALL {
+            let count = self.sum(|cells| cells.handshake_failures[reason as usize].get());
             text.sample(name, &[("reason", reason.label())], count as f64);
         }
     }
