@@ -15,6 +15,7 @@ use crate::config::{ApiKeys, Config};
 use crate::control::Command;
 use crate::fleet::Fleet;
 use crate::http::admission::Admission;
+use crate::http::stalls::Stalls;
 use crate::messages::Message;
 use crate::metrics::SharedCells;
 use crate::offload::Pool;
@@ -66,6 +67,8 @@ pub struct Shared {
     pub http2_connections: AtomicUsize,
     /// TLS towards clients and workers.
     pub tls: Tls,
+    /// Workers whose hosts leave something unanswered.
+    pub stalls: Stalls,
     phase: AtomicU8,
 }
 
@@ -109,6 +112,7 @@ impl Shared {
             connections: AtomicUsize::new(0),
             http2_connections: AtomicUsize::new(0),
             tls,
+            stalls: Stalls::default(),
             parts: Parts::new(&config.cache, shards),
             api_keys: ArcSwap::from_pointee(ApiKeys::of(&config)),
             reloads: reload::Counts::default(),

@@ -2,7 +2,12 @@
 //! that is sent over them is ever acknowledged. A worker that takes a request and hangs looks the same
 //! to a program, and not to its kernel.
 
-use crate::harness::{Certificate, Client, Gate, Gateway, Worker, post};
+use std::time::Duration;
+
+use crate::harness::{Certificate, Client, Gate, Gateway, Worker, chat, eventually, post};
+
+/// More than it takes until a host is seen not to answer.
+const STALLED: Duration = Duration::from_secs(1);
 
 /// Nothing else notices it.
 const FLAGS: &str = "--shards 1 --policy round_robin --retry-initial-backoff-ms 1 \
@@ -77,5 +82,31 @@ fn left_alone(prompt: &str) {
     assert_eq!(workers.iter().map(Worker::dispatched).sum::<usize>(), 1, "no other was asked");
     over.open();
     client.leave();
+    gateway.is_at_rest();
+}
+
+#[test]
+fn who_comes_meanwhile_is_not_kept_waiting() {
+    let mut workers = [Worker::obliging(), Worker::obliging()];
+    // Longer than the test waits for an answer.
+    let gateway = Gateway::before(&workers)
+        .flags("--shards 1 --policy round_robin --connect-timeout-secs 600")
+        .flags("--health-check-interval-secs 600")
+        .start();
+    workers[0].stop_answering_connects();
+    let [gone, sound] = &workers;
+    // One of each two meets the host that is gone; the others are answered.
+    let mut stuck = [Client::connect(&gateway), Client::connect(&gateway)];
+    for client in &mut stuck {
+        client.send(&chat("hello"));
+    }
+    eventually("one is answered", || sound.dispatched() == 1);
+    std::thread::park_timeout(STALLED);
+    let mut client = Client::connect(&gateway);
+    for _ in 0..6 {
+        assert_eq!(client.ask("hello").status(), 200);
+    }
+    assert_eq!((gone.dispatched(), sound.dispatched()), (0, 7));
+    drop((stuck, client));
     gateway.is_at_rest();
 }

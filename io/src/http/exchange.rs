@@ -4,9 +4,11 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use smg_core::fleet::WorkerId;
 use smg_core::http1::{Authorization, Header, RequestRewrite, ResponseHead, write_request_head};
 
 use crate::fleet::Worker;
@@ -14,14 +16,19 @@ use crate::http::client::{ClientSide, Interrupt};
 use crate::http::pool::{RESPONSE_BUFFER, Upstream};
 use crate::http::request::Request;
 use crate::http::response_head::HeadParser;
+use crate::http::stalls::{STALLED_AFTER, Stall};
 use crate::http::transport::{Reader, Writer};
 use crate::runtime::reachability::Delivery;
 use crate::runtime::{clock, descriptors};
 use crate::shard::Shard;
+use crate::shared::Shared;
 
 /// Bodies up to this many bytes are copied behind the head: one buffer, one write. Larger ones are
 /// sent from where they are.
 const COPY_LIMIT: usize = 4 * 1024;
+
+/// Between two looks at a host that is silent, at least.
+const SHORTEST_LOOK: Duration = Duration::from_millis(10);
 
 /// What the client's credentials are to the gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -83,7 +90,8 @@ pub async fn dispatch(
 ) -> Result<Answer, ExchangeError> {
     let limits = &shard.shared.config.limits;
     let pooled = shard.pools.borrow_mut().take(worker.id);
-    let patience = Patience::new(limits.request_timeout_secs, limits.connect_timeout_secs);
+    let mut patience =
+        Patience::new(shard, worker, limits.request_timeout_secs, limits.connect_timeout_secs);
     client.set_deadline(patience.left());
     let mut upstream = match pooled {
         Some(upstream) => upstream,
@@ -92,7 +100,7 @@ pub async fn dispatch(
     loop {
         let reused = upstream.reused;
         let head = request_head(worker, request, credentials, client_addr);
-        match exchange(client, upstream, head, request, &patience).await {
+        match exchange(client, upstream, head, request, &mut patience).await {
             Err(ExchangeError::Closed) if reused => {
                 shard.cells().upstream_send_retries.inc();
                 client.set_deadline(patience.left());
@@ -104,17 +112,33 @@ pub async fn dispatch(
 }
 
 /// How long a worker may take for its answer, and its host to acknowledge the request.
-struct Patience {
+struct Patience<'a> {
+    shared: &'a Arc<Shared>,
+    worker: WorkerId,
     /// On [`clock::now_ms`].
     until_ms: u64,
-    look_every: Duration,
+    /// When the request began to be sent, on the same clock.
+    sent_at_ms: u64,
+    silence: Duration,
+    /// While its host is silent.
+    stall: Option<Stall>,
 }
 
-impl Patience {
-    fn new(request_timeout_secs: u64, connect_timeout_secs: u64) -> Self {
+impl<'a> Patience<'a> {
+    fn new(
+        shard: &'a Rc<Shard>,
+        worker: &Worker,
+        request_timeout_secs: u64,
+        connect_timeout_secs: u64,
+    ) -> Self {
+        let now_ms = clock::now_ms();
         Self {
-            until_ms: clock::now_ms().saturating_add(request_timeout_secs.saturating_mul(1000)),
-            look_every: Duration::from_secs(connect_timeout_secs),
+            shared: &shard.shared,
+            worker: worker.id,
+            until_ms: now_ms.saturating_add(request_timeout_secs.saturating_mul(1000)),
+            sent_at_ms: now_ms,
+            silence: Duration::from_secs(connect_timeout_secs),
+            stall: None,
         }
     }
 
@@ -123,30 +147,44 @@ impl Patience {
         Duration::from_millis(self.until_ms.saturating_sub(clock::now_ms()))
     }
 
-    /// Until the first look at what became of a request that is being sent.
-    fn first_look(&self) -> Duration {
-        self.left().min(self.look_every)
+    /// A request is being sent: until the first look at what became of it.
+    fn first_look(&mut self) -> Duration {
+        self.sent_at_ms = clock::now_ms();
+        self.left().min(STALLED_AFTER)
     }
 
     /// Looks, once a deadline has passed: when to look again. A host that takes nothing of the request
     /// for as long as a connection may take to open is one that cannot be connected to. It has not been
     /// seen to have the request, and does not get it any more; what hangs in a worker whose host is
     /// there is left alone.
-    fn look(&self, reader: &mut Reader, outgoing: &Outgoing) -> Result<Duration, ExchangeError> {
+    fn look(
+        &mut self,
+        reader: &mut Reader,
+        outgoing: &Outgoing,
+    ) -> Result<Duration, ExchangeError> {
         let delivery = reader.delivery();
-        // The first try may have been a little after this request began to wait.
-        if matches!(delivery, Delivery::Silence(silence) if silence >= self.look_every / 4 * 3) {
+        if let Delivery::Silence(silence) = delivery {
+            // A connection that was kept may have been silent for long before.
+            let asked_for = clock::now_ms().saturating_sub(self.sent_at_ms);
+            let silent = silence.min(Duration::from_millis(asked_for));
+            if silent < self.silence {
+                let begin = || Stall::begin(self.shared, self.worker);
+                self.stall.get_or_insert_with(begin);
+                let rest = (self.silence - silent).max(SHORTEST_LOOK);
+                return Ok(rest.min(STALLED_AFTER));
+            }
             reader.reset();
             let silent = "the worker's host acknowledges nothing of the request";
             return Err(ExchangeError::Connect(io::Error::new(io::ErrorKind::TimedOut, silent)));
         }
+        self.stall = None;
         let left = self.left();
         if left.is_zero() {
             return Err(ExchangeError::Timeout);
         }
         let arrived =
             delivery == Delivery::Acknowledged && !matches!(outgoing, Outgoing::Sending(_));
-        Ok(if arrived { left } else { left.min(self.look_every) })
+        Ok(if arrived { left } else { left.min(STALLED_AFTER) })
     }
 }
 
@@ -156,8 +194,18 @@ async fn connect(
     worker: &Worker,
 ) -> Result<Upstream, ExchangeError> {
     let timeout = Duration::from_secs(shard.shared.config.limits.connect_timeout_secs);
+    let opening = async {
+        let mut opening = std::pin::pin!(Upstream::connect(shard, worker, timeout));
+        match monoio::time::timeout(STALLED_AFTER, opening.as_mut()).await {
+            Ok(outcome) => outcome,
+            Err(_) => {
+                let _stall = Stall::begin(&shard.shared, worker.id);
+                opening.await
+            }
+        }
+    };
     // On the heap, because it is large and rare.
-    match client.watch(Box::pin(Upstream::connect(shard, worker, timeout))).await {
+    match client.watch(Box::pin(opening)).await {
         Ok(outcome) => outcome.map_err(|error| match descriptors::is_local_shortage(&error) {
             true => ExchangeError::Shortage(error),
             false => ExchangeError::Connect(error),
@@ -206,7 +254,7 @@ async fn exchange(
     mut upstream: Upstream,
     mut head: Vec<u8>,
     request: &Request,
-    patience: &Patience,
+    patience: &mut Patience<'_>,
 ) -> Result<Answer, ExchangeError> {
     client.set_deadline(patience.first_look());
     upstream.arm();
@@ -253,7 +301,7 @@ async fn send_and_listen(
     mut reader: Reader,
     mut outgoing: Outgoing,
     reused: bool,
-    patience: &Patience,
+    patience: &mut Patience<'_>,
 ) -> Result<Answer, ExchangeError> {
     let mut parser = HeadParser::default();
     let (buf, head) = loop {

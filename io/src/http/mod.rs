@@ -22,5 +22,6 @@ pub mod request;
 pub mod request_id;
 pub mod response_head;
 pub mod route;
+pub mod stalls;
 pub mod transport;
 pub mod watchdog;

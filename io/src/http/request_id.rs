@@ -67,7 +67,7 @@ mod tests {
         parse_request(&buf, &mut headers).unwrap().unwrap();
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let route = Route::Inference(Endpoint::Chat);
-        String::from_utf8(choose(&buf, &headers, &names, route, &mut Rng::new(1)).into()).unwrap()
+        String::from_utf8(choose(&buf, &headers, &names, route, &mut Rng::new(1)).to_vec()).unwrap()
     }
 
     #[test]

@@ -116,7 +116,7 @@ mod tests {
             body_len: body.len(),
             body,
             route,
-            id: Box::default(),
+            id: Rc::default(),
             codings: Vec::new(),
             cors: crate::http::cors::Cors::Off,
             started,
