@@ -88,9 +88,7 @@ def variables_of(dashboard, prometheus):
     """Values of the dashboard's variables as Grafana writes them into a query that asks for all."""
     values = {"__rate_interval": RATE_INTERVAL}
     for variable in dashboard["templating"]["list"]:
-        if variable["type"] == "textbox":
-            values[variable["name"]] = variable["query"]
-        elif variable["type"] == "query":
+        if variable["type"] == "query":
             query = variable["query"]["query"]
             metric, label = re.fullmatch(r"label_values\((.+), (\w+)\)", query).groups()
             # A variable may depend on those before it.

@@ -22,7 +22,7 @@ const OWNER_PATIENCE: Duration = Duration::from_secs(5);
 /// Slices of one sweep of one model; at the limit the rest waits for the next sweep.
 const MAX_SLICES: usize = 1 << 16;
 
-/// Sizes of each model's indexes after its last sweep, by model name.
+/// Sizes of each model's indexes after its last sweep, and what all its sweeps evicted, by model name.
 pub type TreeGauges = BTreeMap<Arc<str>, SweepReport>;
 
 /// Sweeps all models every `--eviction-interval`, for ever.
@@ -50,7 +50,9 @@ pub async fn run<R: Runtime>(
                     if workers > 0
                         || report.chars + report.tokens + report.placements as u64 > 0 =>
                 {
-                    gauges.insert(name, report);
+                    let before = gauges.get(&name).map_or(0, |earlier| earlier.evicted);
+                    let evicted = before + report.evicted;
+                    gauges.insert(name, SweepReport { evicted, ..report });
                 }
                 Some(_) => drop(gauges.remove(&name)),
                 None => {}

@@ -4,6 +4,7 @@ mod admission;
 mod breakers;
 mod engines;
 mod families;
+mod process;
 mod reloads;
 mod streams;
 mod text;

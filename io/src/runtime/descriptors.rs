@@ -14,17 +14,25 @@ pub fn ready_for(fd: RawFd, events: i16) -> i16 {
     }
 }
 
+/// How many may be open.
+pub fn limit() -> Option<u64> {
+    limits().map(|limits| limits.rlim_cur)
+}
+
 /// Raises the soft limit to the hard one: every stream takes two descriptors.
 pub fn raise_limit() {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the struct lives through both calls.
-    unsafe {
-        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 && limit.rlim_cur < limit.rlim_max
-        {
-            limit.rlim_cur = limit.rlim_max;
-            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
-        }
+    if let Some(mut limits) = limits().filter(|limits| limits.rlim_cur < limits.rlim_max) {
+        limits.rlim_cur = limits.rlim_max;
+        // SAFETY: the struct lives through the call.
+        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limits) };
     }
+}
+
+fn limits() -> Option<libc::rlimit> {
+    let mut limits = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the struct lives through the call.
+    let outcome = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limits) };
+    (outcome == 0).then_some(limits)
 }
 
 /// Whether a connection failed for want of something of this machine or process: descriptors, memory,

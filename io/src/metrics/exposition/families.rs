@@ -50,6 +50,7 @@ pub fn write_all(
     super::admission::write(text, shared);
     super::reloads::write(text, shared);
     super::engines::write(text, page.fleet, loads);
+    super::process::write(text);
 }
 
 /// What a page is made from.
@@ -413,6 +414,14 @@ impl Page<'_> {
             for (model, report) in trees {
                 text.sample(name, &[("model", model)], value(report));
             }
+        }
+        let name = "smg_cache_tree_limit";
+        text.family(name, Family::Gauge, "Size that sweeps evict each of a model's trees down to.");
+        text.sample(name, &[], self.shared.config.cache.max_tree_size as f64);
+        let name = "smg_cache_swept_entries_total";
+        text.family(name, Family::Counter, "Entries of trees and index that sweeps evicted.");
+        for (model, report) in trees {
+            text.sample(name, &[("model", model)], report.evicted as f64);
         }
         let name = "smg_cache_tree_tenants";
         text.family(name, Family::Gauge, "Workers in each tree.");
