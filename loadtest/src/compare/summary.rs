@@ -62,6 +62,14 @@ fn about_routing(routing: &RoutingResult, sentences: &mut Vec<String>) {
     let Some((best, worst)) = arms().rev().max_by(by_hits).zip(arms().min_by(by_hits)) else {
         return;
     };
+    if routing.arms.len() == 1 {
+        sentences.push(format!(
+            "Engines found {} of the prompt in their caches behind {}.",
+            percent(best.hit_share),
+            best.arm
+        ));
+        return;
+    }
     if best.hit_share - worst.hit_share < SAME_SHARE {
         sentences.push(format!(
             "Routing made no difference to the caches here: {} of the prompt tokens were found in them \
@@ -248,6 +256,9 @@ mod tests {
         let routing = report.routing.as_mut().unwrap();
         routing.arms.iter_mut().for_each(|arm| arm.hit_share = 0.5);
         assert!(sentences(&report)[0].contains("made no difference"));
+        report.routing.as_mut().unwrap().arms.pop();
+        let alone = "Engines found 50.0 % of the prompt in their caches behind <peer>.";
+        assert_eq!(sentences(&report)[0], alone);
         report.routing = None;
         report.scenarios.clear();
         assert_eq!(sentences(&report)[0], "No request failed.");
