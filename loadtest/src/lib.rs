@@ -7,6 +7,7 @@ pub mod demo;
 pub mod engine;
 pub mod load;
 pub mod process;
+pub mod proof;
 pub mod runtime;
 pub mod server;
 pub mod simulate;

@@ -1,13 +1,22 @@
 //! `smg-loadtest run`.
 
+mod witness;
+mod workload;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use smg_loadtest::load::bodies::{Bodies, RequestOptions, Shape};
-use smg_loadtest::load::schedule::Spacing;
-use smg_loadtest::load::{Load, Observer, Progress, RunOptions, Target, run};
+use smg_loadtest::load::bodies::{Bodies, RequestOptions, Shape, proof_header};
+use smg_loadtest::load::schedule::{Spacing, Step};
+use smg_loadtest::load::{
+    ConversationOptions, Load, Observer, Progress, Report, RunOptions, Target, run,
+    run_conversations,
+};
 use smg_loadtest::runtime;
+
+use witness::Witnesses;
+use workload::{Workload, WorkloadArgs};
 
 use super::{CpuList, Failure, cpu_list, print_report, seconds, signal};
 
@@ -28,6 +37,19 @@ pub struct Args {
 
     #[command(flatten)]
     body: BodyArgs,
+
+    #[command(flatten)]
+    workload: WorkloadArgs,
+
+    /// Prove that requests and answers arrive byte for byte: engines of smg-loadtest say what reached
+    /// them and what they sent; an answer that was altered is a failure
+    #[arg(long)]
+    prove: bool,
+
+    /// The engines behind the URL, of `smg-loadtest engines`: the report says how many requests each
+    /// received and how many were open there at once
+    #[arg(long, value_name = "URL,...", value_delimiter = ',')]
+    engines: Vec<String>,
 
     /// Write the report as JSON to this file as well; - prints it instead of the text
     #[arg(long, value_name = "FILE")]
@@ -53,8 +75,14 @@ struct LoadArgs {
     #[arg(short, long, value_name = "PER_SECOND", value_parser = rate)]
     rate: Option<f64>,
 
-    /// With --rate: random (exponential) gaps instead of even ones
-    #[arg(long, requires = "rate")]
+    /// Open loop at rates that change: 10:60,50:30 is 10 per second for a minute, then 50 for half a
+    /// minute. The first rate holds in the warm-up too
+    #[arg(long, value_name = "RATE:SECONDS,...", value_delimiter = ',', value_parser = step,
+          conflicts_with_all = ["rate", "duration"])]
+    schedule: Vec<Step>,
+
+    /// Open loop: random (exponential) gaps instead of even ones
+    #[arg(long)]
     poisson: bool,
 
     /// Seconds to measure
@@ -142,15 +170,41 @@ pub fn main(args: Args) -> Result<(), Failure> {
             ))
         })?,
     };
+    let witnesses = Witnesses::summon(&args.engines)?;
+    signal::catch_interrupts();
+    let mut lines = Lines { quiet: args.quiet };
+    let mut report = match args.workload.workload {
+        Some(Workload::Chats) => converse(&args, target, model, &mut lines)?,
+        _ => send(&args, target, model, &mut lines)?,
+    };
+    report.engines = witnesses.hear()?;
+    print_report(&report, args.json.as_deref())?;
+    if report.succeeded == 0 && report.failed > 0 {
+        return Err(Failure::Run("no request succeeded".into()));
+    }
+    if args.prove && report.proved == 0 {
+        return Err(Failure::Run(format!(
+            "no answer had a proof: what answers is no simulated engine of smg-loadtest (not --instant), \
+             or something between drops the header {} or comments in streams",
+            smg_loadtest::proof::HEADER
+        )));
+    }
+    Ok(())
+}
+
+/// Independent requests.
+fn send(args: &Args, target: Target, model: String, lines: &mut Lines) -> Result<Report, Failure> {
+    let made = args.workload.workload.and_then(|workload| args.workload.made(workload));
     let options = RunOptions {
-        load: args.load.load(),
+        load: args.load.load()?,
         warmup: args.load.warmup,
-        duration: args.load.duration,
+        duration: args.load.duration(),
         max_requests: args.load.requests,
         timeout: args.load.timeout,
-        bodies: match &args.body.body_file {
-            Some(path) => Bodies::Lines(path.clone()),
-            None => Bodies::Generated(args.body.body.shape()),
+        bodies: match (made, &args.body.body_file) {
+            (Some(made), _) => Bodies::Made(made),
+            (None, Some(path)) => Bodies::Lines(path.clone()),
+            (None, None) => Bodies::Generated(args.body.body.shape()),
         },
         request: RequestOptions {
             authority: target.authority.clone(),
@@ -158,32 +212,85 @@ pub fn main(args: Args) -> Result<(), Failure> {
             model,
             stream: args.body.stream,
             max_tokens: args.body.max_tokens,
-            headers: args.body.header.clone(),
+            headers: [args.body.header.clone(), proof_header(args.prove)].concat(),
         },
+        proves: args.prove,
         seed: args.load.seed,
         first_number: 0,
         target,
     };
-    signal::catch_interrupts();
-    let report = run(&options, &mut Lines { quiet: args.quiet }).map_err(Failure::run)?;
-    print_report(&report, args.json.as_deref())?;
-    if report.succeeded == 0 && report.failed > 0 {
-        return Err(Failure::Run("no request succeeded".into()));
+    run(&options, lines).map_err(Failure::run)
+}
+
+/// Conversations.
+fn converse(
+    args: &Args,
+    target: Target,
+    model: String,
+    lines: &mut Lines,
+) -> Result<Report, Failure> {
+    let LoadArgs { rate, poisson, requests, connections, .. } = &args.load;
+    let is_default_path = args.body.path == "/v1/chat/completions";
+    for (is_given, flag) in [
+        (!args.load.schedule.is_empty(), "--schedule"),
+        (*poisson, "--poisson: conversations begin at random times anyway"),
+        (requests.is_some(), "--requests"),
+        (connections.is_some(), "--connections: each conversation has its own"),
+        (!args.body.header.is_empty(), "--header"),
+        (!is_default_path, "--path"),
+    ] {
+        if is_given {
+            return Err(Failure::Usage(format!("--workload chats goes without {flag}")));
+        }
     }
-    Ok(())
+    let Some(arrivals_per_s) = *rate else {
+        return Err(Failure::Usage(
+            "--workload chats needs --rate, new conversations per second".into(),
+        ));
+    };
+    let options = ConversationOptions {
+        targets: vec![target],
+        model,
+        arrivals_per_s,
+        system_prompts: args.workload.groups as usize,
+        system_prompt_chars: args.workload.prefix_chars as usize,
+        turns: args.workload.turns as usize,
+        question_chars: args.workload.question_chars as usize,
+        answer_tokens: args.body.max_tokens,
+        think_time: args.workload.think,
+        warmup: args.load.warmup,
+        duration: args.load.duration(),
+        timeout: args.load.timeout,
+        script: args.workload.script(),
+        proves: args.prove,
+        seed: args.load.seed,
+    };
+    run_conversations(&options, lines).map_err(Failure::run)
 }
 
 impl LoadArgs {
-    fn load(&self) -> Load {
+    fn load(&self) -> Result<Load, Failure> {
         let connections = |default| self.connections.map_or(default, |n| n as usize);
-        match self.rate {
+        let spacing = if self.poisson { Spacing::Poisson } else { Spacing::Uniform };
+        let max_connections = connections(512);
+        Ok(match self.rate {
+            Some(rate_per_s) => Load::Open { rate_per_s, spacing, max_connections },
+            None if !self.schedule.is_empty() => {
+                Load::Stepped { steps: self.schedule.clone(), spacing, max_connections }
+            }
+            None if self.poisson => {
+                return Err(Failure::Usage("--poisson needs --rate or --schedule".into()));
+            }
             None => Load::Closed { connections: connections(32) },
-            Some(rate_per_s) => Load::Open {
-                rate_per_s,
-                spacing: if self.poisson { Spacing::Poisson } else { Spacing::Uniform },
-                max_connections: connections(512),
-            },
+        })
+    }
+
+    /// The time that is measured.
+    fn duration(&self) -> Duration {
+        if self.schedule.is_empty() {
+            return self.duration;
         }
+        self.schedule.iter().map(|step| step.time).fold(Duration::ZERO, Duration::saturating_add)
     }
 }
 
@@ -219,6 +326,16 @@ impl Observer for Lines {
     fn should_stop(&self) -> bool {
         signal::interrupted()
     }
+}
+
+fn step(text: &str) -> Result<Step, String> {
+    let wrong = || format!("'{text}' is not RATE:SECONDS, such as 10:60; a rate of 0 is a pause");
+    let (per_second, time) = text.split_once(':').ok_or_else(wrong)?;
+    let rate_per_s = match per_second.parse::<f64>() {
+        Ok(0.0) => 0.0,
+        _ => rate(per_second).map_err(|_| wrong())?,
+    };
+    Ok(Step { rate_per_s, time: seconds(time).map_err(|_| wrong())? })
 }
 
 fn rate(text: &str) -> Result<f64, String> {

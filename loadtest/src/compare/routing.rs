@@ -14,6 +14,7 @@ pub use result::{RoutingArm, RoutingResult};
 use super::plan::Phase;
 use super::{ArmSpec, Bench, Outcome};
 use crate::engine::{CHARS_PER_TOKEN, Profile};
+use crate::load::bodies::Script;
 use crate::load::{ConversationOptions, Target, TargetError};
 use crate::runtime;
 use crate::server::{EngineKind, Fleet, FleetOptions};
@@ -128,6 +129,8 @@ impl RoutingOptions {
             warmup: self.warmup,
             duration: self.duration,
             timeout: ANSWER_TIMEOUT,
+            script: Script::English,
+            proves: false,
             // All arms hear the same in one round, and something else in the next.
             seed: self.seed + round as u64,
         })

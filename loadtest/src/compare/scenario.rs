@@ -74,6 +74,7 @@ impl Scenario {
                 max_tokens: 64,
                 headers: Vec::new(),
             },
+            proves: false,
             seed: 1,
             first_number: 0,
             target,

@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use crate::blocking;
 use crate::engine::Profile;
+use crate::load::bodies::Script;
 use crate::load::{
     ConversationOptions, Observer, Progress, Quantiles, Report, Target, TargetError,
     run_conversations,
@@ -194,6 +195,8 @@ impl DemoOptions {
             warmup: self.warmup,
             duration: self.duration,
             timeout: Duration::from_secs(30),
+            script: Script::English,
+            proves: false,
             seed: self.seed,
         }
     }

@@ -11,6 +11,8 @@ use std::task::{Poll, Waker};
 use memchr::memmem;
 use smg_core::rng::Rng;
 
+use super::made::MadeOptions;
+
 /// What requests contain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Bodies {
@@ -18,6 +20,8 @@ pub enum Bodies {
     /// One JSON body per line. A run of ten `@` in a line is replaced by a number that grows with
     /// each request.
     Lines(PathBuf),
+    /// Made as they are sent.
+    Made(MadeOptions),
 }
 
 /// A generated chat: a system prompt and history shared by several requests, then a tail of its
@@ -45,6 +49,11 @@ pub struct RequestOptions {
     pub headers: Vec<String>,
 }
 
+/// Header lines of requests that ask for proof.
+pub fn proof_header(proves: bool) -> Vec<String> {
+    proves.then(|| format!("{}: 1", crate::proof::HEADER)).into_iter().collect()
+}
+
 /// Whole HTTP requests in memory, lent out for one write each. Nothing is copied per request: the
 /// number that makes a request new is written over the last one.
 pub struct RequestPool {
@@ -70,28 +79,20 @@ const NUMBER: &str = "@@@@@@@@@@";
 const POOL_MIN_BYTES: usize = 64 * 1024 * 1024;
 
 impl RequestPool {
-    /// Prepares requests for up to `connections` concurrent writers.
-    pub fn new(
-        bodies: &Bodies,
-        options: &RequestOptions,
-        connections: usize,
-        seed: u64,
-    ) -> io::Result<Self> {
-        let bodies = match bodies {
-            Bodies::Generated(shape) => shape.bodies(options, seed),
-            Bodies::Lines(path) => lines(path)?,
-        };
+    /// Prepares requests with these bodies, of which there is at least one, for up to `connections`
+    /// concurrent writers.
+    pub fn new(bodies: &[String], options: &RequestOptions, connections: usize) -> Self {
         let body_bytes: usize = bodies.iter().map(String::len).sum();
         let mean_body_bytes = body_bytes / bodies.len().max(1);
         let wanted = 2 * connections.max(1);
         let affordable = POOL_MIN_BYTES / mean_body_bytes.max(1);
         let count = bodies.len().max(wanted.min(affordable)).max(1);
         let idle = bodies.iter().cycle().take(count).map(|body| options.request(body)).collect();
-        Ok(Self {
+        Self {
             slots: RefCell::new(Slots { idle, next_number: 0 }),
             waiting: RefCell::default(),
             mean_body_bytes,
-        })
+        }
     }
 
     /// Numbers the requests from here on.
@@ -179,7 +180,7 @@ impl Shape {
     }
 
     /// Every body of this shape, in an order that spreads the prefixes.
-    fn bodies(self, options: &RequestOptions, seed: u64) -> Vec<String> {
+    pub(super) fn bodies(self, options: &RequestOptions, seed: u64) -> Vec<String> {
         let Parameters { prefixes, tails, system, shared, tail } = self.parameters();
         let mut rng = Rng::new(seed);
         let heads: Vec<_> = (0..prefixes)
@@ -322,6 +323,36 @@ const WORDS: [&str; 64] = [
     "specific",
 ];
 
+/// What texts are written in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Script {
+    /// Words of letters: a character is a byte.
+    #[default]
+    English,
+    /// Chinese characters and punctuation, three bytes each, without spaces.
+    Cjk,
+}
+
+impl Script {
+    /// Text of this many characters.
+    pub fn text(self, rng: &mut Rng, chars: usize) -> String {
+        match self {
+            Self::English => prose(rng, chars),
+            Self::Cjk => (1..=chars).map(|at| cjk(rng, at)).collect(),
+        }
+    }
+}
+
+/// A character of a text at this place: now and then a comma or the end of a sentence.
+fn cjk(rng: &mut Rng, at: usize) -> char {
+    match at {
+        at if at % 23 == 0 => '。',
+        at if at % 9 == 0 => '\u{ff0c}',
+        // 2,048 characters that are all assigned.
+        _ => char::from_u32(0x4e00 + rng.below(2_048) as u32).unwrap_or('一'),
+    }
+}
+
 /// English-looking text of about this many bytes: sentences, now and then a line break.
 pub fn prose(rng: &mut Rng, bytes: usize) -> String {
     let mut text = String::with_capacity(bytes + 16);
@@ -339,7 +370,8 @@ pub fn prose(rng: &mut Rng, bytes: usize) -> String {
     text
 }
 
-fn lines(path: &PathBuf) -> io::Result<Vec<String>> {
+/// The bodies in a file.
+pub(super) fn lines(path: &PathBuf) -> io::Result<Vec<String>> {
     let at = |error: io::Error| {
         io::Error::new(error.kind(), format!("cannot read bodies from {}: {error}", path.display()))
     };
@@ -403,8 +435,7 @@ mod tests {
 
     #[test]
     fn every_request_is_new_at_its_end_and_valid() {
-        let pool =
-            RequestPool::new(&Bodies::Generated(Shape::Short), &options(false), 4, 1).unwrap();
+        let pool = RequestPool::new(&Shape::Short.bodies(&options(false), 1), &options(false), 4);
         let mut seen = std::collections::HashSet::new();
         crate::runtime::block_on(|_| async {
             for _ in 0..5_000 {
@@ -424,7 +455,7 @@ mod tests {
     fn lines_of_a_file_are_sent_as_they_are_but_for_the_number() {
         let path = std::env::temp_dir().join(format!("smg-lt-{}.jsonl", std::process::id()));
         std::fs::write(&path, "{\"a\":\"@@@@@@@@@@\"}\n\n{\"b\":1}\n").unwrap();
-        let pool = RequestPool::new(&Bodies::Lines(path.clone()), &options(false), 1, 1).unwrap();
+        let pool = RequestPool::new(&lines(&path).unwrap(), &options(false), 1);
         std::fs::remove_file(&path).unwrap();
         crate::runtime::block_on(|_| async {
             let (first, second) = (pool.take().await, pool.take().await);
@@ -432,8 +463,7 @@ mod tests {
             assert_eq!(body(&second), br#"{"b":1}"#);
         })
         .unwrap();
-        let missing = Bodies::Lines("/no/such/file".into());
-        let error = RequestPool::new(&missing, &options(false), 1, 1).err().unwrap();
+        let error = lines(&"/no/such/file".into()).unwrap_err();
         assert!(error.to_string().contains("/no/such/file"));
     }
 }

@@ -20,8 +20,8 @@ const READ_BYTES: usize = 16 * 1024;
 
 /// Sees an answer's body as it arrives.
 pub trait Sink {
-    /// The head has arrived at `at`.
-    fn on_head(&mut self, head: &ResponseHead, at: Nanos);
+    /// The head has arrived: itself, its headers, and the bytes that they are in.
+    fn on_head(&mut self, head: &ResponseHead, headers: &[Header], buf: &[u8]);
     /// Body bytes, decoded, that one read at `at` brought.
     fn on_data(&mut self, data: &[u8], at: Nanos);
 }
@@ -99,7 +99,7 @@ impl Connection {
                 break (head, at);
             }
         };
-        sink.on_head(&head, at);
+        sink.on_head(&head, &self.headers, &self.buf);
         wire_bytes += head.len as u64;
         let body = self.receive_body(&head, at, sink).await?;
         Ok(Received {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use smg_core::rng::Rng;
 
-use super::bodies::{Messages, RequestOptions, chat_body, prose};
+use super::bodies::{Messages, RequestOptions, Script, chat_body, proof_header};
 use super::report::Report;
 use super::schedule::{Schedule, Spacing};
 use super::session::{Observer, Session, Source};
@@ -39,6 +39,9 @@ pub struct ConversationOptions {
     /// Measured.
     pub duration: Duration,
     pub timeout: Duration,
+    pub script: Script,
+    /// Ask the engines for proof that bodies and answers arrive as they were sent.
+    pub proves: bool,
     pub seed: u64,
 }
 
@@ -64,10 +67,11 @@ async fn run_async(
     observer: &mut impl Observer,
 ) -> Report {
     let ConversationOptions { targets, timeout, warmup, duration, .. } = options;
-    let session = Session::new(targets.clone(), true, *timeout, *warmup, *duration);
+    let session =
+        Session::new(targets.clone(), true, *timeout, *warmup, *duration).proving(options.proves);
     let mut rng = Rng::new(options.seed);
     let systems: Vec<String> = (0..options.system_prompts.max(1))
-        .map(|_| prose(&mut rng, options.system_prompt_chars))
+        .map(|_| options.script.text(&mut rng, options.system_prompt_chars))
         .collect();
     let workload = Rc::new(Workload {
         systems,
@@ -77,7 +81,7 @@ async fn run_async(
             model: options.model.clone(),
             stream: true,
             max_tokens: options.answer_tokens,
-            headers: Vec::new(),
+            headers: proof_header(options.proves),
         },
         options: options.clone(),
     });
@@ -128,7 +132,7 @@ async fn converse(session: Rc<Session>, workload: Rc<Workload>, tickets: Rc<Tick
         let mut connection = None;
         let mut due = arrival;
         for turn in 0..options.turns {
-            messages.push("user", &prose(&mut rng, options.question_chars));
+            messages.push("user", &options.script.text(&mut rng, options.question_chars));
             let body = chat_body(&workload.request, &messages);
             let request = workload.request.request(&body).bytes;
             if options.targets.len() > 1 {
@@ -195,11 +199,14 @@ mod tests {
             warmup: Duration::ZERO,
             duration: Duration::from_millis(300),
             timeout: Duration::from_secs(10),
+            script: Script::English,
+            proves: true,
             seed: 2,
         };
         let report = run_conversations(&options, &mut ()).unwrap();
         let received = fleets.each_ref().map(|fleet| fleet.snapshots()[0].received);
         assert_eq!((report.failed, received.iter().sum::<u64>()), (0, report.succeeded));
+        assert!(report.proved >= report.succeeded && report.unproved == 0);
         assert!(received.iter().all(|count| count.abs_diff(received[0]) <= 1), "{received:?}");
         assert!(report.succeeded >= 3);
         let nowhere = ConversationOptions { targets: Vec::new(), ..options };
@@ -222,6 +229,8 @@ mod tests {
             warmup: Duration::ZERO,
             duration: Duration::from_millis(1_000),
             timeout: Duration::from_secs(10),
+            script: Script::English,
+            proves: true,
             seed: 5,
         };
         let report = run_conversations(&options, &mut ()).unwrap();

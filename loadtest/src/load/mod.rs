@@ -4,6 +4,7 @@
 pub mod bodies;
 mod client;
 mod conversation;
+pub mod made;
 pub mod record;
 mod replay;
 mod report;
@@ -15,7 +16,7 @@ mod tickets;
 
 pub use conversation::{ConversationOptions, run_conversations};
 pub use replay::{ReplayApi, ReplayOptions, replay};
-pub use report::{Quantiles, Report};
+pub use report::{EngineView, Quantiles, Report};
 pub use run::{Load, RunOptions, run, run_async};
 pub use session::{Observer, Progress};
 pub use target::{Target, TargetError};

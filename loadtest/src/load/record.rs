@@ -3,10 +3,11 @@
 use hdrhistogram::Histogram;
 use memchr::memmem;
 use serde::Serialize;
-use smg_core::http1::ResponseHead;
+use smg_core::http1::{Header, ResponseHead};
 
 use super::client::Sink;
 use crate::engine::Nanos;
+use crate::proof::Check;
 
 /// How a request can fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -33,10 +34,12 @@ pub enum ErrorClass {
     /// A stream that carries an error event or ends without `[DONE]`, or no stream where one was
     /// asked for.
     Stream,
+    /// The request or the answer was altered on its way.
+    Altered,
 }
 
 impl ErrorClass {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Connect,
         Self::Closed,
         Self::Truncated,
@@ -47,6 +50,7 @@ impl ErrorClass {
         Self::Unavailable,
         Self::Server,
         Self::Stream,
+        Self::Altered,
     ];
 
     /// What the failure is called in reports.
@@ -62,6 +66,7 @@ impl ErrorClass {
             Self::Unavailable => "status_503",
             Self::Server => "status_5xx",
             Self::Stream => "stream",
+            Self::Altered => "altered",
         }
     }
 
@@ -107,6 +112,10 @@ pub struct Recorder {
     /// Connections opened, and requests sent again because a reused connection was dead.
     pub connects: u64,
     pub resent: u64,
+    /// Successful requests with a proof that nothing was altered, and without one though it was asked
+    /// for.
+    pub proved: u64,
+    pub unproved: u64,
 }
 
 impl Recorder {
@@ -127,6 +136,8 @@ impl Recorder {
             cached_tokens: 0,
             connects: 0,
             resent: 0,
+            proved: 0,
+            unproved: 0,
         }
     }
 
@@ -185,6 +196,8 @@ pub struct AnswerMeter<'a> {
     cached_tokens: u64,
     /// The body so far, if it is wanted.
     pub transcript: Option<Vec<u8>>,
+    /// Of a request that asked for proof.
+    pub check: Option<Check>,
 }
 
 const TAIL_BYTES: usize = 16;
@@ -203,6 +216,7 @@ impl<'a> AnswerMeter<'a> {
             prompt_tokens: 0,
             cached_tokens: 0,
             transcript: keep_transcript.then(Vec::new),
+            check: None,
         }
     }
 
@@ -238,8 +252,11 @@ impl<'a> AnswerMeter<'a> {
 }
 
 impl Sink for AnswerMeter<'_> {
-    fn on_head(&mut self, head: &ResponseHead, _at: Nanos) {
+    fn on_head(&mut self, head: &ResponseHead, headers: &[Header], buf: &[u8]) {
         self.event_stream = head.event_stream;
+        if let Some(check) = &mut self.check {
+            check.on_head(headers, buf);
+        }
     }
 
     fn on_data(&mut self, data: &[u8], at: Nanos) {
@@ -252,6 +269,9 @@ impl Sink for AnswerMeter<'_> {
         }
         if let Some(transcript) = &mut self.transcript {
             transcript.extend_from_slice(data);
+        }
+        if let Some(check) = &mut self.check {
+            check.on_data(data);
         }
         // OpenAI's and SGLang's names for the object with the counts.
         let usage = memmem::find(data, b"\"usage\":{");

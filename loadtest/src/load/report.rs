@@ -6,6 +6,8 @@ use std::fmt;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
+use super::bodies::Bodies;
+use super::made::{DOCUMENTS, MadeOptions, Sharing};
 use super::record::ErrorClass;
 use super::run::Load;
 use super::session::Session;
@@ -35,6 +37,13 @@ pub struct Report {
     pub cached_tokens: u64,
     pub connects: u64,
     pub resent: u64,
+    /// Answers that were proved to be, like their requests, as they were sent; and successful ones
+    /// without a proof, if one was asked for.
+    pub proved: u64,
+    pub unproved: u64,
+    /// What the engines say of the run, if they were asked.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub engines: Vec<EngineView>,
     /// The longest time the client itself did not run: its machine stood still, or had no CPU for it.
     pub client_stall_ms: f64,
     pub latency_ms: Quantiles,
@@ -43,6 +52,16 @@ pub struct Report {
     pub event_delay_ms: Quantiles,
     /// Between reads that brought events of one stream.
     pub event_gap_ms: Quantiles,
+}
+
+/// What one engine counted between the start and the end of a run, warm-up included.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct EngineView {
+    pub url: String,
+    /// Requests read from the wire.
+    pub received: u64,
+    /// The most that were open at once.
+    pub most_open: u64,
 }
 
 /// Points of a distribution, in milliseconds; all zero when there were no values.
@@ -117,6 +136,9 @@ impl Report {
             cached_tokens: recorder.cached_tokens,
             connects: recorder.connects,
             resent: recorder.resent,
+            proved: recorder.proved,
+            unproved: recorder.unproved,
+            engines: Vec::new(),
             client_stall_ms: session.longest_stall() as f64 / 1e6,
             latency_ms: Quantiles::of(&recorder.latency),
             first_byte_ms: Quantiles::of(&recorder.first_byte),
@@ -131,6 +153,28 @@ impl Report {
     }
 }
 
+pub(super) fn describe_bodies(bodies: &Bodies) -> String {
+    match bodies {
+        Bodies::Generated(shape) => format!("{shape:?}").to_lowercase(),
+        Bodies::Lines(path) => path.display().to_string(),
+        Bodies::Made(made) => {
+            let MadeOptions { groups, prefix_chars, question_chars, lifetime, .. } = made;
+            let shared = match made.sharing {
+                Sharing::Nothing => "unique prompts".to_owned(),
+                Sharing::Groups => format!("{groups} prefixes of {prefix_chars} characters"),
+                Sharing::Churn => format!(
+                    "{groups} prefixes of {prefix_chars} characters for {} s each",
+                    lifetime.as_secs_f64()
+                ),
+                Sharing::Documents => {
+                    format!("{DOCUMENTS} of {groups} documents, {prefix_chars} characters together")
+                }
+            };
+            format!("{shared}, {question_chars} of their own, {:?}", made.script)
+        }
+    }
+}
+
 pub(super) fn describe_load(load: &Load) -> String {
     match load {
         Load::Closed { connections } => format!("closed loop, {connections} connections"),
@@ -138,6 +182,17 @@ pub(super) fn describe_load(load: &Load) -> String {
             "open loop, {rate_per_s}/s {}, up to {max_connections} connections",
             format!("{spacing:?}").to_lowercase()
         ),
+        Load::Stepped { steps, spacing, max_connections } => {
+            let steps: Vec<String> = steps
+                .iter()
+                .map(|step| format!("{}/s for {} s", step.rate_per_s, step.time.as_secs_f64()))
+                .collect();
+            format!(
+                "open loop, {}, {}, up to {max_connections} connections",
+                steps.join(", "),
+                format!("{spacing:?}").to_lowercase()
+            )
+        }
     }
 }
 
@@ -161,6 +216,20 @@ impl fmt::Display for Report {
         writeln!(f, "received   {megabytes:.1} MB on {} connections", self.connects)?;
         if self.resent > 0 {
             writeln!(f, "resent     {} requests whose connection was closed", self.resent)?;
+        }
+        if self.proved + self.unproved > 0 {
+            writeln!(
+                f,
+                "proof      {} answers and their requests arrived as they were sent, {} unproved",
+                self.proved, self.unproved
+            )?;
+        }
+        if !self.engines.is_empty() {
+            let received: u64 = self.engines.iter().map(|engine| engine.received).sum();
+            let most: Vec<String> =
+                self.engines.iter().map(|engine| engine.most_open.to_string()).collect();
+            let most = most.join(" ");
+            writeln!(f, "engines    {received} requests received; most open at once: {most}")?;
         }
         if let Some(share) = self.hit_share() {
             writeln!(

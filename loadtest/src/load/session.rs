@@ -8,11 +8,13 @@ use std::time::Duration;
 
 use super::bodies::{Request, RequestPool};
 use super::client::{Connection, Failure, Received, Watchdog};
+use super::made::Maker;
 use super::record::{AnswerMeter, ErrorClass, Recorder};
 use super::target::Target;
 use super::tickets::Tickets;
 use crate::clock::now_ns;
 use crate::engine::Nanos;
+use crate::proof::{Check, Verdict};
 
 /// Told what happens during a run, on the run's own thread.
 pub trait Observer {
@@ -59,6 +61,8 @@ pub(super) struct Session {
     timeout: Nanos,
     /// An answer that is no stream is a failure.
     expects_stream: bool,
+    /// Answers are asked for proof, and those that were altered are failures.
+    proves: bool,
     recorder: RefCell<Recorder>,
     watchdog: Watchdog,
     start: Nanos,
@@ -75,6 +79,7 @@ pub(super) struct Session {
 /// Where the bytes of a request come from.
 pub(super) enum Source<'a> {
     Pool(&'a RequestPool),
+    Maker(&'a Maker),
     Bytes(&'a [u8]),
 }
 
@@ -95,6 +100,7 @@ impl Session {
             next_target: Cell::new(0),
             timeout: nanos(timeout),
             expects_stream,
+            proves: false,
             recorder: RefCell::new(Recorder::new((measure_from, end))),
             watchdog: Watchdog::default(),
             start,
@@ -105,6 +111,14 @@ impl Session {
             failed: Cell::new(0),
             longest_stall: Cell::new(0),
         })
+    }
+
+    /// The same session, whose requests ask for proof, before it is used.
+    pub fn proving(mut self: Rc<Self>, proves: bool) -> Rc<Self> {
+        if let Some(session) = Rc::get_mut(&mut self) {
+            session.proves = proves;
+        }
+        self
     }
 
     pub fn start(&self) -> Nanos {
@@ -228,6 +242,7 @@ impl Session {
             Err(failure) => Some(failure.class),
             Ok(received) => match ErrorClass::of_status(received.status) {
                 None if !meter.is_complete(self.expects_stream) => Some(ErrorClass::Stream),
+                None => self.judge(&meter),
                 class => class,
             },
         };
@@ -241,6 +256,16 @@ impl Session {
         if class == ErrorClass::Connect {
             // Whoever refuses connections would be asked a hundred thousand times a second.
             monoio::time::sleep(Duration::from_millis(10)).await;
+        }
+        None
+    }
+
+    /// What a proof says against an answer that is complete.
+    fn judge(&self, meter: &AnswerMeter<'_>) -> Option<ErrorClass> {
+        match meter.check.as_ref()?.verdict() {
+            Verdict::Altered => return Some(ErrorClass::Altered),
+            Verdict::Intact => self.recorder.borrow_mut().proved += 1,
+            Verdict::Missing => self.recorder.borrow_mut().unproved += 1,
         }
         None
     }
@@ -267,7 +292,10 @@ impl Session {
                 slot.insert(opened.map_err(|_| refused)?)
             }
         };
-        let mut request = source.take().await;
+        let mut request = source.take(now_ns() - self.start).await;
+        if self.proves {
+            meter.check = Some(Check::new(body_of(&request.bytes)));
+        }
         let deadline = now_ns().saturating_add(self.timeout);
         (_, request.bytes) = connection.send(request.bytes, deadline).await;
         source.give_back(request);
@@ -278,9 +306,10 @@ impl Session {
 }
 
 impl Source<'_> {
-    async fn take(&self) -> Request {
+    async fn take(&self, age: Nanos) -> Request {
         match self {
             Self::Pool(pool) => pool.take().await,
+            Self::Maker(maker) => maker.next(age),
             Self::Bytes(bytes) => Request::fixed(bytes.to_vec()),
         }
     }
@@ -290,6 +319,12 @@ impl Source<'_> {
             pool.give_back(request);
         }
     }
+}
+
+/// What follows the head of a request.
+fn body_of(request: &[u8]) -> &[u8] {
+    let end = memchr::memmem::find(request, b"\r\n\r\n").map_or(request.len(), |at| at + 4);
+    &request[end..]
 }
 
 fn nanos(duration: Duration) -> Nanos {

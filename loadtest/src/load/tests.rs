@@ -31,6 +31,7 @@ fn options(url: &str, load: Load, stream: bool) -> RunOptions {
             max_tokens: 8,
             headers: Vec::new(),
         },
+        proves: false,
         seed: 1,
         first_number: 0,
         target,
@@ -113,12 +114,7 @@ fn streams_are_counted_event_by_event_with_their_delays() {
 
 #[test]
 fn simulated_engines_report_cached_tokens() {
-    let fleet = fleet(EngineKind::Simulated(Profile {
-        step_base_ns: 100_000,
-        decode_request_ns: 1_000,
-        prefill_token_ns: 100,
-        ..Profile::named("demo").unwrap()
-    }));
+    let fleet = fleet(quick());
     for stream in [false, true] {
         let load = Load::Closed { connections: 4 };
         let report = run(&options(&fleet.urls()[0], load, stream), &mut ()).unwrap();
@@ -137,7 +133,8 @@ fn simulated_engines_report_cached_tokens() {
 fn refused_connections_and_error_statuses_are_classed() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let load = Load::Closed { connections: 1 };
-    let limited = |url: &str| RunOptions { max_requests: Some(3), ..options(url, load, false) };
+    let limited =
+        |url: &str| RunOptions { max_requests: Some(3), ..options(url, load.clone(), false) };
     let report = run(&limited(&format!("http://{free}")), &mut ()).unwrap();
     assert_eq!(report.errors.into_iter().collect::<Vec<_>>(), [("connect", 3)]);
 
@@ -168,4 +165,130 @@ fn a_silent_server_times_out_and_a_leaving_client_frees_its_slot() {
         engine.open == 0 && engine.running == 0 && engine.cancelled == 2
     });
     assert!(freed, "{:?}", fleet.snapshots()[0]);
+}
+
+/// A quick engine whose answers depend on the prompt.
+fn quick() -> EngineKind {
+    EngineKind::Simulated(Profile {
+        step_base_ns: 100_000,
+        decode_request_ns: 1_000,
+        prefill_token_ns: 100,
+        ..Profile::named("demo").unwrap()
+    })
+}
+
+fn proving(url: &str, stream: bool) -> RunOptions {
+    let load = Load::Closed { connections: 3 };
+    let mut options = RunOptions { proves: true, ..options(url, load, stream) };
+    options.request.headers = bodies::proof_header(true);
+    RunOptions { max_requests: Some(30), ..options }
+}
+
+#[test]
+fn bodies_and_streams_are_proved_to_arrive_as_they_were_sent() {
+    let simulated = fleet(quick());
+    for stream in [false, true] {
+        let report = run(&proving(&simulated.urls()[0], stream), &mut ()).unwrap();
+        assert_eq!((report.succeeded, report.failed, report.proved), (30, 0, 30), "{stream}");
+        assert_eq!(report.unproved, 0);
+    }
+    // An engine that simulates nothing gives no proof.
+    let instant = fleet(EngineKind::Instant(InstantOptions::default()));
+    let report = run(&proving(&instant.urls()[0], false), &mut ()).unwrap();
+    assert_eq!((report.succeeded, report.proved, report.unproved), (30, 0, 30));
+}
+
+/// Passes connections on to `to`, with `change` done to what each read brings, of requests (true) and
+/// of answers.
+fn between(to: std::net::SocketAddr, change: fn(&mut [u8], bool)) -> String {
+    use std::io::{Read, Write};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            let engine = std::net::TcpStream::connect(to).unwrap();
+            let ways = [
+                (client.try_clone().unwrap(), engine.try_clone().unwrap(), true),
+                (engine, client, false),
+            ];
+            for (mut from, mut to, is_request) in ways {
+                std::thread::spawn(move || {
+                    let mut buf = [0; 65_536];
+                    while let Ok(read @ 1..) = from.read(&mut buf) {
+                        change(&mut buf[..read], is_request);
+                        if to.write_all(&buf[..read]).is_err() {
+                            return;
+                        }
+                    }
+                });
+            }
+        }
+    });
+    url
+}
+
+#[test]
+fn what_is_altered_on_its_way_is_found() {
+    let fleet = fleet(quick());
+    let engine = Target::parse(&fleet.urls()[0]).unwrap().address;
+    let untouched = between(engine, |_, _| {});
+    let questions = between(engine, |data, is_request| {
+        // The first word of a sentence, within the prompt.
+        if is_request && let Some(at) = memchr::memmem::find(data, b". the ") {
+            data[at + 2] = b'T';
+        }
+    });
+    let answers = between(engine, |data, is_request| {
+        if !is_request && let Some(at) = memchr::memmem::find(data, b"\"length\"") {
+            data[at + 1] = b'L';
+        }
+    });
+    for stream in [false, true] {
+        let report = run(&proving(&untouched, stream), &mut ()).unwrap();
+        assert_eq!((report.failed, report.proved), (0, 30));
+        let report = run(&proving(&answers, stream), &mut ()).unwrap();
+        assert_eq!((report.succeeded, report.errors.get("altered")), (0, Some(&30)), "{stream}");
+        let report = run(&proving(&questions, stream), &mut ()).unwrap();
+        let altered = report.errors.get("altered").copied().unwrap_or(0);
+        assert!(altered > 0 && altered + report.proved == 30, "{altered} of {}", report.proved);
+    }
+}
+
+#[test]
+fn made_requests_are_sent_and_share_what_they_should() {
+    let fleet = fleet(quick());
+    let made = made::MadeOptions {
+        sharing: made::Sharing::Groups,
+        script: bodies::Script::Cjk,
+        groups: 2,
+        prefix_chars: 2_000,
+        question_chars: 40,
+        lifetime: Duration::from_secs(1),
+    };
+    let options = RunOptions { bodies: Bodies::Made(made), ..proving(&fleet.urls()[0], true) };
+    let report = run(&options, &mut ()).unwrap();
+    assert_eq!((report.succeeded, report.proved), (30, 30));
+    // 2,040 characters of three bytes, and the JSON around them.
+    assert!((6_120..6_500).contains(&report.body_bytes), "{}", report.body_bytes);
+    // Of 30 prompts 28 find their prefix, which is most of them.
+    assert!(report.hit_share().unwrap() > 0.8, "{:?}", report.hit_share());
+    // Another run goes on with other questions.
+    let next = RunOptions { first_number: 30, ..options };
+    assert!(run(&next, &mut ()).unwrap().hit_share().unwrap() < 0.99);
+}
+
+#[test]
+fn rates_change_during_a_run() {
+    let fleet = fleet(EngineKind::Instant(InstantOptions::default()));
+    let step = |rate_per_s, ms| schedule::Step { rate_per_s, time: Duration::from_millis(ms) };
+    let steps = vec![step(100.0, 200), step(0.0, 100), step(500.0, 100)];
+    let load = Load::Stepped { steps, spacing: Spacing::Uniform, max_connections: 8 };
+    let options = RunOptions {
+        duration: Duration::from_millis(400),
+        max_requests: None,
+        ..options(&fleet.urls()[0], load, false)
+    };
+    let report = run(&options, &mut ()).unwrap();
+    // 20 and the one at the end of the step, none, then 50 of which the last is due when it is over.
+    assert_eq!((report.succeeded, report.failed), (70, 0));
 }

@@ -81,8 +81,8 @@ impl Answer<'_> {
         }
     }
 
-    /// Appends the end of a stream: the usage event if asked for, `[DONE]`, the last chunk.
-    pub fn push_end(&self, out: &mut Vec<u8>, include_usage: bool, cached_tokens: u32) {
+    /// Appends the usage event of a stream, if it was asked for and the API has one.
+    pub fn push_usage(&self, out: &mut Vec<u8>, include_usage: bool, cached_tokens: u32) {
         let Self { id, created, model_json, .. } = self;
         let (prefix, object) = match self.api {
             Api::Chat => ("chatcmpl", "chat.completion.chunk"),
@@ -97,8 +97,6 @@ impl Answer<'_> {
                 ),
             );
         }
-        push_event(out, format_args!("[DONE]"));
-        out.extend_from_slice(smg_core::http1::LAST_CHUNK);
     }
 
     fn token(&self, index: u32) -> String {
@@ -126,11 +124,34 @@ impl Answer<'_> {
     }
 }
 
+/// Appends the end of a stream: a comment if there is one, `[DONE]`, the last chunk.
+pub(super) fn push_end(out: &mut Vec<u8>, comment: Option<&str>) {
+    if let Some(comment) = comment {
+        push_chunk(out, comment);
+    }
+    push_event(out, format_args!("[DONE]"));
+    out.extend_from_slice(smg_core::http1::LAST_CHUNK);
+}
+
+/// What the chunks in `out` carry, chunk by chunk; it has whole ones only.
+pub(super) fn payloads(mut out: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let line = memchr::memmem::find(out, b"\r\n")?;
+        let length = usize::from_str_radix(std::str::from_utf8(&out[..line]).ok()?, 16).ok()?;
+        let (payload, rest) = out.get(line + 2..)?.split_at_checked(length)?;
+        out = rest.get(2..)?;
+        Some(payload)
+    })
+}
+
 /// Appends one `data:` event as one HTTP chunk.
 fn push_event(out: &mut Vec<u8>, data: std::fmt::Arguments<'_>) {
-    let event = format!("data: {data}\n\n");
+    push_chunk(out, &format!("data: {data}\n\n"));
+}
+
+fn push_chunk(out: &mut Vec<u8>, text: &str) {
     // Writing to a vector cannot fail.
-    let _ = write!(out, "{:x}\r\n{event}\r\n", event.len());
+    let _ = write!(out, "{:x}\r\n{text}\r\n", text.len());
 }
 
 #[cfg(test)]
@@ -179,11 +200,16 @@ mod tests {
             let answer = answer(api);
             let mut body = Vec::new();
             (0..3).for_each(|index| answer.push_token(&mut body, index, 16, 77));
-            answer.push_end(&mut body, true, 16);
+            answer.push_usage(&mut body, true, 16);
+            let carried = payloads(&body).collect::<Vec<_>>().concat();
+            push_end(&mut body, Some(": x\n\n"));
             let mut decoder = ChunkedDecoder::new();
             let decoded = decoder.decode(&mut body).unwrap();
             assert!(decoded.done);
             let text_body = std::str::from_utf8(&body[..decoded.payload]).unwrap();
+            let (before, end) = text_body.split_at(carried.len());
+            assert_eq!((before.as_bytes(), end), (&carried[..], ": x\n\ndata: [DONE]\n\n"));
+            let text_body = text_body.replace(": x\n\n", "");
             let data: Vec<_> = text_body
                 .split_terminator("\n\n")
                 .map(|event| event.strip_prefix("data: ").unwrap())

@@ -14,8 +14,9 @@ use smg_core::http1::{
     BodyLength, CONTINUE, ChunkedDecoder, Header, Known, Method, RequestHead, SimpleResponse, find,
     parse_request, path_and_query, split_query, write_simple_response,
 };
+use xxhash_rust::xxh3::Xxh3;
 
-use super::answer::Answer;
+use super::answer::{Answer, payloads, push_end};
 use super::endpoint::{Endpoint, Kind};
 use super::fault::Fault;
 use super::host::{Host, Ready, Ticket};
@@ -26,6 +27,7 @@ use super::routes::{self, Reply};
 use super::stats::OpenRequest;
 use crate::clock::now_ns;
 use crate::engine::SubmitError;
+use crate::proof;
 
 /// A larger request body is refused with 413.
 const MAX_BODY_BYTES: u64 = 64 * 1024 * 1024;
@@ -282,7 +284,9 @@ impl Connection {
             Some(header) => endpoint.request_id(Some(header.value.of(&self.reader.buf))),
             None => endpoint.request_id(None),
         };
+        let proves = proof::header(&self.headers, &self.reader.buf).is_some();
         let body = self.read_body(head).await?;
+        let received = proves.then(|| proof::hash(&body));
         let parsed =
             host.read(|engine| Generation::parse(api, &body, &endpoint.model, engine.profile()));
         drop(body);
@@ -306,13 +310,15 @@ impl Connection {
         };
         let cuts = endpoint.faults.cuts();
         if stream {
-            self.stream(&answer, &ticket, include_usage, cuts).await?;
+            self.stream(&answer, &ticket, include_usage, cuts, received).await?;
             Ok(head.keep_alive)
         } else {
             let ready = self.tokens(&ticket, answer.answer_tokens - 1, cuts).await?;
             drop(ticket);
             let body = answer.whole(ready.cached_tokens);
-            self.reply(head, &Reply { status: 200, content_type: routes::JSON, body }).await
+            let proof = received.map(|request| proof::value(request, Some(proof::hash(&body))));
+            let reply = Reply { status: 200, content_type: routes::JSON, body };
+            self.reply_proved(head, &reply, proof.as_deref()).await
         }
     }
 
@@ -322,9 +328,29 @@ impl Connection {
         ticket: &Ticket,
         include_usage: bool,
         cuts: u64,
+        received: Option<u64>,
     ) -> Result<(), Closed> {
         // vLLM sends the head as soon as the request is accepted.
-        self.write(STREAM_HEAD).await?;
+        let Some(request) = received else {
+            self.write(STREAM_HEAD).await?;
+            return self.events(answer, ticket, include_usage, cuts, None).await;
+        };
+        // Without the empty line at its end.
+        let head = &STREAM_HEAD[..STREAM_HEAD.len() - 2];
+        let proof = format!("{}: {}\r\n\r\n", proof::HEADER, proof::value(request, None));
+        self.write([head, proof.as_bytes()].concat()).await?;
+        self.events(answer, ticket, include_usage, cuts, Some(Xxh3::new())).await
+    }
+
+    /// Sends the events of a stream as their tokens come, and their hash if there is to be one.
+    async fn events(
+        &mut self,
+        answer: &Answer<'_>,
+        ticket: &Ticket,
+        include_usage: bool,
+        cuts: u64,
+        mut hasher: Option<Xxh3>,
+    ) -> Result<(), Closed> {
         let mut sent = 0;
         loop {
             let ready = self.tokens(ticket, sent, cuts).await?;
@@ -333,7 +359,13 @@ impl Connection {
             }
             sent = ready.generated;
             if ready.finished {
-                answer.push_end(&mut self.out, include_usage, ready.cached_tokens);
+                answer.push_usage(&mut self.out, include_usage, ready.cached_tokens);
+            }
+            if let Some(hasher) = &mut hasher {
+                payloads(&self.out).for_each(|payload| hasher.update(payload));
+            }
+            if ready.finished {
+                push_end(&mut self.out, hasher.as_ref().map(proof::comment).as_deref());
                 return self.flush().await;
             }
             self.flush().await?;
@@ -360,12 +392,22 @@ impl Connection {
     }
 
     async fn reply(&mut self, head: &RequestHead, reply: &Reply) -> Result<bool, Closed> {
+        self.reply_proved(head, reply, None).await
+    }
+
+    async fn reply_proved(
+        &mut self,
+        head: &RequestHead,
+        reply: &Reply,
+        proof: Option<&str>,
+    ) -> Result<bool, Closed> {
+        let proof = proof.map(|proof| (proof::HEADER, proof.as_bytes()));
         write_simple_response(
             &mut self.out,
             &SimpleResponse {
                 status: reply.status,
                 content_type: reply.content_type,
-                extra_headers: &[],
+                extra_headers: proof.as_slice(),
                 body: &reply.body,
                 connection_close: !head.keep_alive,
                 http10_client: head.http10,

@@ -65,6 +65,12 @@ pub(super) fn answer(endpoint: &Endpoint, method: Method, path: &[u8]) -> Reply 
             Reply::json(format!(r#"{{"server_load":{open}}}"#))
         }
         b"/v1/loads" if get => Reply::json(loads(endpoint)),
+        b"/sim/stats" if get => Reply::json(stats(endpoint)),
+        b"/sim/stats" if method == Method::Post => {
+            let before = stats(endpoint);
+            endpoint.stats.count_most_open_anew();
+            Reply::json(before)
+        }
         b"/metrics" if get => Reply::text(metrics(endpoint)),
         b"/reset_prefix_cache" if method == Method::Post => {
             reset(endpoint);
@@ -76,6 +82,12 @@ pub(super) fn answer(endpoint: &Endpoint, method: Method, path: &[u8]) -> Reply 
         }
         _ => Reply { status: 404, content_type: JSON, body: br#"{"detail":"Not Found"}"#.into() },
     }
+}
+
+/// Everything that an engine counts; a POST has the most that were open at once counted anew.
+fn stats(endpoint: &Endpoint) -> String {
+    // Numbers under names: there is nothing that could fail.
+    serde_json::to_string(&endpoint.stats.snapshot()).unwrap_or_default()
 }
 
 /// Begins the fault a query names.

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use serde::{Deserialize, Serialize};
+
 use crate::engine::{Counters, Load};
 
 /// One engine's cells. Only the engines' thread writes them.
@@ -26,7 +28,7 @@ pub struct EngineStats {
 }
 
 /// The cells' values at one moment; each is exact, together they may be one event apart.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EngineSnapshot {
     /// Inference requests read from the wire, and how many of them are not answered yet.
     pub received: u64,
@@ -69,6 +71,11 @@ impl EngineStats {
             used_blocks: self.used_blocks.load(Relaxed),
             total_blocks: self.total_blocks.load(Relaxed),
         }
+    }
+
+    /// Counts the most that are open at once from now on.
+    pub(super) fn count_most_open_anew(&self) {
+        self.most_open.store(self.open.load(Relaxed), Relaxed);
     }
 
     pub(super) fn publish(&self, counters: &Counters, load: &Load) {
