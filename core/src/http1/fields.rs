@@ -42,6 +42,13 @@ pub enum BodyLength {
     UntilClose,
 }
 
+impl BodyLength {
+    /// Whether nothing follows the head: no body is announced, or one of no bytes.
+    pub fn is_empty(self) -> bool {
+        matches!(self, Self::None | Self::Fixed(0))
+    }
+}
+
 /// Header names the gateway treats specially.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {

@@ -97,7 +97,7 @@ async fn connection<R: Runtime>(
         };
         let answer = answer(&buf, &head, &headers, &*page);
         // A body is not expected; what follows the head cannot be told from one.
-        let close = !head.keep_alive || head.body != smg_core::http1::BodyLength::None;
+        let close = !head.keep_alive || !head.body.is_empty();
         let head_only = head.method == Method::Head;
         stream.write_all(render(&answer, close, head_only, head.http10)).await?;
         if close {

@@ -4,7 +4,7 @@
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use smg_core::http1::{BodyLength, Header, Method, RequestHead, path_and_query, split_query};
+use smg_core::http1::{Header, Method, RequestHead, path_and_query, split_query};
 
 use crate::admin;
 use crate::http::access::{self, Outcome};
@@ -152,7 +152,7 @@ impl Connection {
             head_only,
             http10_client: head.http10,
         };
-        if head.body == BodyLength::None
+        if head.body.is_empty()
             && let Some(said) = cors.preflight(route, head.method, received, &self.headers)
         {
             let mut out = Vec::with_capacity(512);
@@ -168,7 +168,7 @@ impl Connection {
             Ok(checked) => checked,
             Err(error) => {
                 let anthropic = route.is_anthropic();
-                if head.body == BodyLength::None && head.keep_alive {
+                if head.body.is_empty() && head.keep_alive {
                     let ahead = received.split_off(head.len);
                     self.client.begin_next(ahead, head.len);
                     return self.send_error(route, &error, anthropic, framing).await;

@@ -110,8 +110,7 @@ pub async fn body(
     {
         return Err(Stop::Refuse(too_large(limit)));
     }
-    if head.expect_continue && client.received().len() == head.len && head.body != BodyLength::None
-    {
+    if head.expect_continue && client.received().len() == head.len && !head.body.is_empty() {
         client.set_deadline(stall);
         match client.watch(writer.write_all(CONTINUE.to_vec(), 0)).await {
             Ok((Ok(()), _)) => {}
