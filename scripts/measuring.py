@@ -1,21 +1,43 @@
 """What the measuring scripts have in common: programs, processes, limits. Needs Linux."""
 
 import json
+import os
 import pathlib
 import resource
+import signal
 import subprocess
+import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 GATEWAY_PORT, METRICS_PORT = 19200, 19201
 
+# Where rustup puts cargo, which not every shell knows.
+os.environ["PATH"] += os.pathsep + str(pathlib.Path.home() / ".cargo" / "bin")
+
+
+def end(number, _):
+    """A script that is told to end stops what it has started."""
+    sys.exit(128 + number)
+
+
+for each in (signal.SIGTERM, signal.SIGHUP):
+    signal.signal(each, end)
+
 
 def programs():
     """Where `cargo build --release` puts programs."""
-    found = subprocess.run(
-        ["cargo", "metadata", "--no-deps", "--format-version", "1"],
-        cwd=ROOT, check=True, capture_output=True,
-    )
-    return pathlib.Path(json.loads(found.stdout)["target_directory"]) / "release"
+    try:
+        found = subprocess.run(
+            ["cargo", "metadata", "--no-deps", "--format-version", "1"],
+            cwd=ROOT, check=True, capture_output=True,
+        )
+    except FileNotFoundError:
+        sys.exit("cargo is missing: scripts/setup installs it")
+    release = pathlib.Path(json.loads(found.stdout)["target_directory"]) / "release"
+    for name in ("smg", "smg-loadtest"):
+        if not (release / name).exists():
+            sys.exit(f"{release / name} is missing: cargo build --release -p smg -p smg-loadtest")
+    return release
 
 
 def raise_open_file_limit():

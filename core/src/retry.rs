@@ -45,7 +45,8 @@ impl Default for RetryConfig {
 /// How an attempt failed before any byte of its response reached the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AttemptFailure {
-    /// No connection: refused, unreachable, or `--connect-timeout-secs` over.
+    /// No connection: refused, unreachable, or `--connect-timeout-secs` over; or a request that nobody
+    /// acknowledged for so long, taken back.
     Connect,
     /// Reset or closed before a response byte.
     ClosedEarly,

@@ -42,20 +42,26 @@ pub async fn run<R: Runtime>(
             .collect();
         let mut evicted = 0;
         for (id, name, workers) in models {
-            let report = sweep(runtime, &shared, id, &name).await;
-            evicted += report.map_or(0, |report| report.evicted);
+            let mut total = Total::default();
+            let report = sweep(runtime, &shared, id, &name, &mut total).await;
+            evicted += total.report.evicted;
             let mut gauges = gauges.borrow_mut();
+            let before = gauges.get(&name).map_or(0, |earlier| earlier.evicted);
+            let all_evicted = before + total.report.evicted;
             match report {
                 Some(report)
                     if workers > 0
                         || report.chars + report.tokens + report.placements as u64 > 0 =>
                 {
-                    let before = gauges.get(&name).map_or(0, |earlier| earlier.evicted);
-                    let evicted = before + report.evicted;
-                    gauges.insert(name, SweepReport { evicted, ..report });
+                    gauges.insert(name, SweepReport { evicted: all_evicted, ..report });
                 }
                 Some(_) => drop(gauges.remove(&name)),
-                None => {}
+                // The sizes are not known; what was evicted is.
+                None => {
+                    if let Some(earlier) = gauges.get_mut(&name) {
+                        earlier.evicted = all_evicted;
+                    }
+                }
             }
         }
         if evicted > 0 {
@@ -72,11 +78,11 @@ async fn sweep<R: Runtime>(
     shared: &Shared,
     model: ModelId,
     name: &str,
+    total: &mut Total,
 ) -> Option<SweepReport> {
     let owner = shared.fleet.load().placement.models.get(model.0 as usize)?.owner;
-    let mut total = Total::default();
     for shard in shared.parts.shards(owner) {
-        sweep_part(runtime, shared, model, shard, &mut total).await?;
+        sweep_part(runtime, shared, model, shard, total).await?;
     }
     let evicted = total.report.evicted;
     if evicted > 0 {
@@ -101,8 +107,9 @@ async fn sweep_part<R: Runtime>(
         // The memory a slice frees goes back here and not on the shard's time.
         drop(garbage);
         evicted += report.evicted;
+        total.report.evicted += report.evicted;
         if report.done {
-            total.add(SweepReport { evicted, ..report }, tenants);
+            total.add(report, tenants);
             if evicted > 0 {
                 // A shard that is too busy for it takes its memory back after another sweep.
                 let _ = ask(runtime, shared, shard, Message::Reclaim).await;
@@ -141,10 +148,9 @@ struct Total {
 }
 
 impl Total {
-    /// Adds what a part's sweep evicted and its sizes after that.
+    /// Adds the sizes of a part after its sweep.
     fn add(&mut self, part: SweepReport, tenants: Option<TreeTenants>) {
         let sum = &mut self.report;
-        sum.evicted += part.evicted;
         sum.chars += part.chars;
         sum.tokens += part.tokens;
         sum.placements += part.placements;
@@ -158,7 +164,7 @@ impl Total {
         }
     }
 
-    fn finish(self) -> SweepReport {
+    fn finish(&self) -> SweepReport {
         SweepReport { done: true, ..self.report }
     }
 }

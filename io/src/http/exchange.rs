@@ -56,7 +56,7 @@ pub struct Answer {
 /// Why a dispatch brought no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ExchangeError {
-    /// No connection could be opened: nothing was sent.
+    /// No connection could be opened, or its other end acknowledged nothing and it was taken back.
     #[error("cannot connect: {0}")]
     Connect(io::Error),
     /// The gateway lacks what a connection takes: descriptors, memory, local ports.
@@ -163,6 +163,14 @@ impl<'a> Patience<'a> {
         outgoing: &Outgoing,
     ) -> Result<Duration, ExchangeError> {
         let delivery = reader.delivery();
+        let left = self.left();
+        if left.is_zero() {
+            // What has arrived may run on; what has not will not.
+            if matches!(delivery, Delivery::Silence(_)) {
+                reader.reset();
+            }
+            return Err(ExchangeError::Timeout);
+        }
         if let Delivery::Silence(silence) = delivery {
             // A connection that was kept may have been silent for long before.
             let asked_for = clock::now_ms().saturating_sub(self.sent_at_ms);
@@ -171,17 +179,13 @@ impl<'a> Patience<'a> {
                 let begin = || Stall::begin(self.shared, self.worker);
                 self.stall.get_or_insert_with(begin);
                 let rest = (self.silence - silent).max(SHORTEST_LOOK);
-                return Ok(rest.min(STALLED_AFTER));
+                return Ok(rest.min(STALLED_AFTER).min(left));
             }
             reader.reset();
             let silent = "the worker's host acknowledges nothing of the request";
             return Err(ExchangeError::Connect(io::Error::new(io::ErrorKind::TimedOut, silent)));
         }
         self.stall = None;
-        let left = self.left();
-        if left.is_zero() {
-            return Err(ExchangeError::Timeout);
-        }
         let arrived =
             delivery == Delivery::Acknowledged && !matches!(outgoing, Outgoing::Sending(_));
         Ok(if arrived { left } else { left.min(STALLED_AFTER) })
@@ -194,18 +198,8 @@ async fn connect(
     worker: &Worker,
 ) -> Result<Upstream, ExchangeError> {
     let timeout = Duration::from_secs(shard.shared.config.limits.connect_timeout_secs);
-    let opening = async {
-        let mut opening = std::pin::pin!(Upstream::connect(shard, worker, timeout));
-        match monoio::time::timeout(STALLED_AFTER, opening.as_mut()).await {
-            Ok(outcome) => outcome,
-            Err(_) => {
-                let _stall = Stall::begin(&shard.shared, worker.id);
-                opening.await
-            }
-        }
-    };
     // On the heap, because it is large and rare.
-    match client.watch(Box::pin(opening)).await {
+    match client.watch(Box::pin(Upstream::connect(shard, worker, timeout))).await {
         Ok(outcome) => outcome.map_err(|error| match descriptors::is_local_shortage(&error) {
             true => ExchangeError::Shortage(error),
             false => ExchangeError::Connect(error),

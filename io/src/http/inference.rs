@@ -103,7 +103,7 @@ impl Flight<'_> {
     async fn choose(&mut self) -> Result<Chosen, Next> {
         let prompt = self.lend().await?;
         for _ in 0..MAX_REFUSED_ADMISSIONS {
-            let in_flight = match self.decide_well(prompt.as_ref()).await? {
+            let in_flight = match self.decide(prompt.as_ref()).await? {
                 Ok(in_flight) => in_flight,
                 Err(error) => return Err(self.no_worker(error).await),
             };
@@ -141,29 +141,9 @@ impl Flight<'_> {
         }
     }
 
-    /// Decides among the workers whose hosts answer; among all if those are none.
-    async fn decide_well(
-        &mut self,
-        read: Option<&Arc<OwnedPrompt>>,
-    ) -> Result<Result<Taken, RouteError>, Next> {
-        let shared = &self.connection.shard.shared;
-        let mut excluded = shared.stalls.of(shared.fleet.load().iter().map(|worker| &worker.id));
-        if !excluded.is_empty() {
-            excluded.extend_from_slice(&self.tried);
-            if let Ok(taken) = self.decide(read, &excluded).await? {
-                return Ok(Ok(taken));
-            }
-        }
-        let tried = std::mem::take(&mut self.tried);
-        let decided = self.decide(read, &tried).await;
-        self.tried = tried;
-        decided
-    }
-
     async fn decide(
         &mut self,
         read: Option<&Arc<OwnedPrompt>>,
-        excluded: &[WorkerId],
     ) -> Result<Result<Taken, RouteError>, Next> {
         let shard = self.connection.shard.clone();
         let routing = match shard.begin_routing(
@@ -171,7 +151,7 @@ impl Flight<'_> {
             self.request,
             self.credentials,
             read,
-            excluded,
+            &self.tried,
         ) {
             Ok(routing) => routing,
             Err(error) => return Err(self.connection.fail(self.request, &error).await),
@@ -192,7 +172,7 @@ impl Flight<'_> {
                     Ok(outcome) => Ok(outcome),
                     Err(Interrupt::ClientGone) => Err(Next::Close),
                     Err(Interrupt::Deadline) => {
-                        Ok(shard.decide_without_owner(routing.model, excluded))
+                        Ok(shard.decide_without_owner(routing.model, &self.tried))
                     }
                 }
             }

@@ -13,6 +13,7 @@ use monoio::net::TcpStream;
 use smg_core::fleet::WorkerId;
 
 use crate::fleet::Worker;
+use crate::http::stalls::{STALLED_AFTER, Stall};
 use crate::http::transport::{Reader, Writer, split};
 use crate::runtime::reachability;
 use crate::shard::Shard;
@@ -44,7 +45,7 @@ impl Upstream {
         timeout: Duration,
     ) -> io::Result<Self> {
         let opening = async {
-            let stream = TcpStream::connect_addr(worker.addr).await?;
+            let stream = connect(shard, worker).await?;
             reachability::watch(stream.as_raw_fd());
             let transport = split(stream);
             match shard.shared.tls.workers.session(&worker.url) {
@@ -64,6 +65,17 @@ impl Upstream {
             self.reader.arm(Vec::with_capacity(RESPONSE_BUFFER));
         }
     }
+}
+
+/// Connects to a worker's host. One that has said nothing for a while is avoided meanwhile; the host is
+/// its kernel: what an engine is slow to do, such as a TLS handshake, is not its fault.
+async fn connect(shard: &Rc<Shard>, worker: &Worker) -> io::Result<TcpStream> {
+    let mut connecting = std::pin::pin!(TcpStream::connect_addr(worker.addr));
+    if let Ok(outcome) = monoio::time::timeout(STALLED_AFTER, connecting.as_mut()).await {
+        return outcome;
+    }
+    let _stall = Stall::begin(&shard.shared, worker.id);
+    connecting.await
 }
 
 struct Idle {

@@ -2,6 +2,7 @@
 //! request that nobody has acknowledged. They may be gone or only slow; until that is known, requests
 //! that come meanwhile are better off elsewhere.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -13,6 +14,9 @@ use crate::shared::Shared;
 /// Hosts answer within a round trip. One across an ocean, or a packet that is sent twice, comes close to
 /// this; what it costs then is that a few requests go elsewhere.
 pub const STALLED_AFTER: Duration = Duration::from_millis(250);
+
+/// Workers avoided at a time: where more are silent it is this side's network.
+const MOST: usize = 64;
 
 /// How many stalls there are, over all shards.
 pub struct Stalls {
@@ -29,13 +33,23 @@ impl Default for Stalls {
 }
 
 impl Stalls {
-    /// Those of `workers` that have one. Costs one read while there is none.
-    pub fn of<'a>(&self, workers: impl Iterator<Item = &'a WorkerId>) -> Vec<WorkerId> {
+    /// Whom a request does not go to: the workers already `tried`, and beside them those among `ready`
+    /// that have a stall, unless that leaves nobody. Costs one read while there is none.
+    pub fn avoid<'a>(&self, ready: &[WorkerId], tried: &'a [WorkerId]) -> Cow<'a, [WorkerId]> {
         if self.total.load(Ordering::Relaxed) == 0 {
-            return Vec::new();
+            return Cow::Borrowed(tried);
         }
         let stalls = |id: &&WorkerId| self.by_slot[id.slot as usize].load(Ordering::Relaxed) > 0;
-        workers.filter(stalls).copied().collect()
+        let mut avoided: Vec<WorkerId> =
+            ready.iter().filter(stalls).take(MOST + 1).copied().collect();
+        if avoided.is_empty() || avoided.len() > MOST {
+            return Cow::Borrowed(tried);
+        }
+        avoided.extend_from_slice(tried);
+        if ready.iter().all(|id| avoided.contains(id)) {
+            return Cow::Borrowed(tried);
+        }
+        Cow::Owned(avoided)
     }
 }
 
@@ -46,7 +60,7 @@ pub struct Stall {
 }
 
 impl Stall {
-    /// Something sent to `worker` is unanswered.
+    /// Something sent to `worker`'s host is unanswered.
     pub fn begin(shared: &Arc<Shared>, worker: WorkerId) -> Self {
         let slot = worker.slot as usize;
         shared.stalls.by_slot[slot].fetch_add(1, Ordering::Relaxed);
@@ -59,5 +73,48 @@ impl Drop for Stall {
     fn drop(&mut self) {
         self.shared.stalls.total.fetch_sub(1, Ordering::Relaxed);
         self.shared.stalls.by_slot[self.slot].fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn worker(slot: u32) -> WorkerId {
+        WorkerId { slot, generation: 0 }
+    }
+
+    /// With a stall of each of these slots.
+    fn stalled(slots: impl IntoIterator<Item = u32>) -> Stalls {
+        let stalls = Stalls::default();
+        for slot in slots {
+            stalls.total.fetch_add(1, Ordering::Relaxed);
+            stalls.by_slot[slot as usize].fetch_add(1, Ordering::Relaxed);
+        }
+        stalls
+    }
+
+    #[test]
+    fn who_is_silent_is_avoided_beside_who_was_tried() {
+        let ready = [worker(1), worker(2), worker(3)];
+        assert_eq!(stalled([]).avoid(&ready, &[worker(1)]).as_ref(), [worker(1)]);
+        assert_eq!(stalled([2]).avoid(&ready, &[worker(1)]).as_ref(), [worker(2), worker(1)]);
+        // Of another model.
+        assert_eq!(stalled([9]).avoid(&ready, &[]).as_ref(), []);
+    }
+
+    #[test]
+    fn where_nobody_else_is_left_only_who_was_tried_is_avoided() {
+        let ready = [worker(1), worker(2)];
+        // One was tried and the other is silent: better a silent one than one that failed.
+        assert_eq!(stalled([2]).avoid(&ready, &[worker(1)]).as_ref(), [worker(1)]);
+        assert_eq!(stalled([1, 2]).avoid(&ready, &[]).as_ref(), []);
+    }
+
+    #[test]
+    fn where_most_of_a_fleet_is_silent_nobody_is_avoided() {
+        let ready: Vec<WorkerId> = (0..100).map(worker).collect();
+        assert_eq!(stalled(0..64).avoid(&ready, &[]).len(), 64);
+        assert_eq!(stalled(0..65).avoid(&ready, &[]).as_ref(), []);
     }
 }

@@ -1,6 +1,7 @@
 //! From a request to a worker: read the prompt, ask the policy here or at the model's owner, take the
 //! in-flight count.
 
+use std::borrow::Cow;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -56,7 +57,7 @@ impl Shard {
         request: &Request,
         credentials: Credentials,
         read: Option<&Arc<OwnedPrompt>>,
-        excluded: &[WorkerId],
+        tried: &[WorkerId],
     ) -> Result<Routing, ErrorAnswer> {
         let fleet = self.shared.fleet.load();
         let config = &self.shared.config;
@@ -80,17 +81,27 @@ impl Shard {
         }
         let model = resolve(&fleet, prompt.model)?;
         let policy = fleet.policy(model.id);
+        let session = keys::session(config, policy, request, prompt.rid);
+        let routing_key = keys::routing_key(config, policy, request);
+        let hashed = keys::hashed(config, policy, request, credentials, prompt.rid);
+        // Where somebody's key keeps it a request stays, and where it was sent by name.
+        let is_held = session.is_some() || routing_key.is_some() || hashed.target_worker.is_some();
+        let avoided = if is_held {
+            Cow::Borrowed(tried)
+        } else {
+            self.shared.stalls.avoid(&model.ready, tried)
+        };
         let ask = Ask {
             // A valid header's before the body's own.
             key: if hinted.is_empty() { Key::of(&prompt) } else { Key::Tokens(hinted) },
             namespace: prompt.namespace.map(|namespace| namespace.0),
-            excluded,
-            session: keys::session(config, policy, request, prompt.rid),
-            routing_key: keys::routing_key(config, policy, request),
-            hashed: keys::hashed(config, policy, request, credentials, prompt.rid),
+            excluded: &avoided,
+            session,
+            routing_key,
+            hashed,
             explain: config.enable_explain && request.header(Known::SmgExplain) == Some(b"1"),
         };
-        if excluded.is_empty()
+        if tried.is_empty()
             && let Some(session) = ask.session
         {
             self.cells().key_sources[usize::from(!session.from_rid)].inc();

@@ -75,6 +75,11 @@ fn boot_secs(stat: &str) -> Option<f64> {
 }
 
 fn open_descriptors() -> Option<f64> {
+    // Since Linux 6.2 it is the size of the directory; to list 100,000 takes a tenth of a second.
+    let known = fs::metadata("/proc/self/fd").ok()?.len();
+    if known > 0 {
+        return Some(known as f64);
+    }
     // One of them is the directory that is being read.
     Some(fs::read_dir("/proc/self/fd").ok()?.count().saturating_sub(1) as f64)
 }
