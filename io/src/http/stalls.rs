@@ -34,8 +34,13 @@ impl Default for Stalls {
 
 impl Stalls {
     /// Whom a request does not go to: the workers already `tried`, and beside them those among `ready`
-    /// that have a stall, unless that leaves nobody. Costs one read while there is none.
-    pub fn avoid<'a>(&self, ready: &[WorkerId], tried: &'a [WorkerId]) -> Cow<'a, [WorkerId]> {
+    /// that have a stall, unless that leaves nobody who is `usable`. Costs one read while there is none.
+    pub fn avoid<'a>(
+        &self,
+        ready: &[WorkerId],
+        tried: &'a [WorkerId],
+        usable: impl Fn(WorkerId) -> bool,
+    ) -> Cow<'a, [WorkerId]> {
         if self.total.load(Ordering::Relaxed) == 0 {
             return Cow::Borrowed(tried);
         }
@@ -46,10 +51,8 @@ impl Stalls {
             return Cow::Borrowed(tried);
         }
         avoided.extend_from_slice(tried);
-        if ready.iter().all(|id| avoided.contains(id)) {
-            return Cow::Borrowed(tried);
-        }
-        Cow::Owned(avoided)
+        let is_left = |id: &WorkerId| !avoided.contains(id) && usable(*id);
+        if ready.iter().any(is_left) { Cow::Owned(avoided) } else { Cow::Borrowed(tried) }
     }
 }
 
@@ -97,24 +100,31 @@ mod tests {
     #[test]
     fn who_is_silent_is_avoided_beside_who_was_tried() {
         let ready = [worker(1), worker(2), worker(3)];
-        assert_eq!(stalled([]).avoid(&ready, &[worker(1)]).as_ref(), [worker(1)]);
-        assert_eq!(stalled([2]).avoid(&ready, &[worker(1)]).as_ref(), [worker(2), worker(1)]);
+        assert_eq!(stalled([]).avoid(&ready, &[worker(1)], |_| true).as_ref(), [worker(1)]);
+        assert_eq!(
+            stalled([2]).avoid(&ready, &[worker(1)], |_| true).as_ref(),
+            [worker(2), worker(1)]
+        );
         // Of another model.
-        assert_eq!(stalled([9]).avoid(&ready, &[]).as_ref(), []);
+        assert_eq!(stalled([9]).avoid(&ready, &[], |_| true).as_ref(), []);
     }
 
     #[test]
     fn where_nobody_else_is_left_only_who_was_tried_is_avoided() {
         let ready = [worker(1), worker(2)];
         // One was tried and the other is silent: better a silent one than one that failed.
-        assert_eq!(stalled([2]).avoid(&ready, &[worker(1)]).as_ref(), [worker(1)]);
-        assert_eq!(stalled([1, 2]).avoid(&ready, &[]).as_ref(), []);
+        assert_eq!(stalled([2]).avoid(&ready, &[worker(1)], |_| true).as_ref(), [worker(1)]);
+        assert_eq!(stalled([1, 2]).avoid(&ready, &[], |_| true).as_ref(), []);
+        // The third one is not to be used.
+        let ready = [worker(1), worker(2), worker(3)];
+        let usable = |id: WorkerId| id.slot != 3;
+        assert_eq!(stalled([2]).avoid(&ready, &[worker(1)], usable).as_ref(), [worker(1)]);
     }
 
     #[test]
     fn where_most_of_a_fleet_is_silent_nobody_is_avoided() {
         let ready: Vec<WorkerId> = (0..100).map(worker).collect();
-        assert_eq!(stalled(0..64).avoid(&ready, &[]).len(), 64);
-        assert_eq!(stalled(0..65).avoid(&ready, &[]).as_ref(), []);
+        assert_eq!(stalled(0..64).avoid(&ready, &[], |_| true).len(), 64);
+        assert_eq!(stalled(0..65).avoid(&ready, &[], |_| true).as_ref(), []);
     }
 }

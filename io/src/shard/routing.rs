@@ -21,6 +21,7 @@ use crate::http::exchange::Credentials;
 use crate::http::request::Request;
 use crate::messages::{Message, OwnedAsk, RouteReply, RouteRequest, Taken};
 use crate::owner::{Ask, Key, RouteError};
+use crate::runtime::clock;
 
 /// How long to wait for another shard's decision before deciding on load alone.
 const OWNER_PATIENCE: Duration = Duration::from_millis(250);
@@ -84,12 +85,16 @@ impl Shard {
         let session = keys::session(config, policy, request, prompt.rid);
         let routing_key = keys::routing_key(config, policy, request);
         let hashed = keys::hashed(config, policy, request, credentials, prompt.rid);
-        // Where somebody's key keeps it a request stays, and where it was sent by name.
-        let is_held = session.is_some() || routing_key.is_some() || hashed.target_worker.is_some();
+        // Where a key keeps it a request stays, and where it was sent by name, unless that has failed.
+        let has_key = session.is_some() || routing_key.is_some() || hashed.routing_key.is_some();
+        let is_held =
+            tried.is_empty() && (has_key || hashed.rid.is_some() || hashed.target_worker.is_some());
         let avoided = if is_held {
             Cow::Borrowed(tried)
         } else {
-            self.shared.stalls.avoid(&model.ready, tried)
+            let (loads, now_ms) = (self.shared.loads.load(), clock::now_ms());
+            let usable = |id| !loads.overloaded(id) && self.shared.breakers.allows(id, now_ms);
+            self.shared.stalls.avoid(&model.ready, tried, usable)
         };
         let ask = Ask {
             // A valid header's before the body's own.

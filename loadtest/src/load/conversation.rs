@@ -1,6 +1,7 @@
 //! Multi-turn chats: conversations arrive in an open loop, share system prompts, and each turn
 //! carries everything said before, the engine's own answers included.
 
+use std::cell::Cell;
 use std::io;
 use std::rc::Rc;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use super::session::{Observer, Session, Source};
 use super::target::Target;
 use super::tickets::Tickets;
 use crate::clock::now_ns;
+use crate::engine::Nanos;
 use crate::runtime;
 
 /// A chat workload.
@@ -84,12 +86,13 @@ async fn run_async(
             headers: proof_header(options.proves),
         },
         options: options.clone(),
+        sent: Cell::default(),
     });
     let window = (session.start(), session.end());
     let schedule =
         Schedule::new(Spacing::Poisson, options.arrivals_per_s, window, None, options.seed);
     let tickets = Rc::new(Tickets::new(schedule));
-    let (hosts, paced) = (session.clone(), tickets.clone());
+    let (hosts, paced, held) = (session.clone(), tickets.clone(), workload.clone());
     session.spawn(async move {
         let mut started = 0;
         let more_workers = || {
@@ -97,7 +100,7 @@ async fn run_async(
                 return false;
             }
             started += 1;
-            hosts.spawn(converse(hosts.clone(), workload.clone(), paced.clone()));
+            hosts.spawn(converse(hosts.clone(), held.clone(), paced.clone()));
             true
         };
         if let Err(error) = paced.pace(more_workers).await {
@@ -106,10 +109,13 @@ async fn run_async(
         }
     });
     session.supervise(Some(&tickets), observer).await;
+    let (requests, bytes) = workload.sent.get();
     Report {
         target: format!("http://{}{}/v1/chat/completions", target.authority, target.base_path),
         load: format!("{} conversations/s of {} turns", options.arrivals_per_s, options.turns),
         bodies: format!("chats over {} system prompts", options.system_prompts),
+        body_bytes: bytes / requests.max(1),
+        unsent: tickets.unsent(),
         ..Report::new(&session)
     }
 }
@@ -118,6 +124,8 @@ struct Workload {
     systems: Vec<String>,
     request: RequestOptions,
     options: ConversationOptions,
+    /// Requests, and bytes of their bodies.
+    sent: Cell<(usize, usize)>,
 }
 
 /// Holds one conversation after the other, each on a connection of its own.
@@ -135,6 +143,8 @@ async fn converse(session: Rc<Session>, workload: Rc<Workload>, tickets: Rc<Tick
             messages.push("user", &options.script.text(&mut rng, options.question_chars));
             let body = chat_body(&workload.request, &messages);
             let request = workload.request.request(&body).bytes;
+            let (requests, bytes) = workload.sent.get();
+            workload.sent.set((requests + 1, bytes + body.len()));
             if options.targets.len() > 1 {
                 connection = None;
             }
@@ -145,12 +155,23 @@ async fn converse(session: Rc<Session>, workload: Rc<Workload>, tickets: Rc<Tick
             messages.push("assistant", &answer_text(answer.transcript.as_deref().unwrap_or(b"")));
             if turn + 1 < options.turns {
                 due = now_ns() + options.think_time.as_nanos() as u64;
-                monoio::time::sleep(options.think_time).await;
+                think(&session, due).await;
             }
             if session.is_over() {
                 break;
             }
         }
+    }
+}
+
+/// Waits until `due`, or until no more is to be sent.
+async fn think(session: &Session, due: Nanos) {
+    const LOOK: Duration = Duration::from_millis(50);
+    while let Some(rest) = due.checked_sub(now_ns()).filter(|rest| *rest > 0) {
+        if session.is_over() {
+            return;
+        }
+        monoio::time::sleep(Duration::from_nanos(rest).min(LOOK)).await;
     }
 }
 

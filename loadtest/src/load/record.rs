@@ -116,6 +116,7 @@ pub struct Recorder {
     /// for.
     pub proved: u64,
     pub unproved: u64,
+    pub altered: u64,
 }
 
 impl Recorder {
@@ -138,6 +139,7 @@ impl Recorder {
             resent: 0,
             proved: 0,
             unproved: 0,
+            altered: 0,
         }
     }
 
@@ -238,7 +240,10 @@ impl<'a> AnswerMeter<'a> {
             }
         }
         if counts {
-            recorder.events_in_window += blank_lines(self.tail[TAIL_BYTES - 1], data);
+            // A proof is a comment, not an event; cut by a read it counts as one.
+            let proof = self.check.is_some() && memmem::find(data, b"\n: proof ").is_some();
+            let blocks = blank_lines(self.tail[TAIL_BYTES - 1], data);
+            recorder.events_in_window += blocks.saturating_sub(proof.into());
             if self.last_data_at != 0 {
                 recorder.event_gap.saturating_record(at - self.last_data_at);
             }

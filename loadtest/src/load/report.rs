@@ -25,6 +25,8 @@ pub struct Report {
     /// Successful requests whose intended start is in the measured window.
     pub succeeded: u64,
     pub failed: u64,
+    /// Requests that were due when the time was over and had found no free connection.
+    pub unsent: u64,
     /// Failures by class; classes without one are left out.
     pub errors: BTreeMap<&'static str, u64>,
     /// Successful requests that ended in the window, and their rate.
@@ -37,10 +39,12 @@ pub struct Report {
     pub cached_tokens: u64,
     pub connects: u64,
     pub resent: u64,
-    /// Answers that were proved to be, like their requests, as they were sent; and successful ones
-    /// without a proof, if one was asked for.
+    /// If proof was asked for, of the whole run, warm-up included: answers that were, like their requests,
+    /// as they were sent; and successful ones without a proof.
     pub proved: u64,
     pub unproved: u64,
+    /// Answers that were altered, or whose requests were.
+    pub altered: u64,
     /// What the engines say of the run, if they were asked.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub engines: Vec<EngineView>,
@@ -126,6 +130,7 @@ impl Report {
             run_s,
             succeeded: recorder.succeeded,
             failed: recorder.failed(),
+            unsent: 0,
             errors,
             completed: recorder.completed_in_window,
             requests_per_s: per_second(recorder.completed_in_window),
@@ -138,6 +143,7 @@ impl Report {
             resent: recorder.resent,
             proved: recorder.proved,
             unproved: recorder.unproved,
+            altered: recorder.altered,
             engines: Vec::new(),
             client_stall_ms: session.longest_stall() as f64 / 1e6,
             latency_ms: Quantiles::of(&recorder.latency),
@@ -209,6 +215,13 @@ impl fmt::Display for Report {
         for (class, count) in &self.errors {
             writeln!(f, "           failed: {class} {count}")?;
         }
+        if self.unsent > 0 {
+            writeln!(
+                f,
+                "unsent     {} were due and had no connection when the time was over",
+                self.unsent
+            )?;
+        }
         if self.events > 0 {
             writeln!(f, "events     {}; {:.1} per second", self.events, self.events_per_s)?;
         }
@@ -217,11 +230,12 @@ impl fmt::Display for Report {
         if self.resent > 0 {
             writeln!(f, "resent     {} requests whose connection was closed", self.resent)?;
         }
-        if self.proved + self.unproved > 0 {
+        if self.proved + self.unproved + self.altered > 0 {
             writeln!(
                 f,
-                "proof      {} answers and their requests arrived as they were sent, {} unproved",
-                self.proved, self.unproved
+                "proof      {} answers and their requests arrived as they were sent, {} did not, {} \
+                 have no proof",
+                self.proved, self.altered, self.unproved
             )?;
         }
         if !self.engines.is_empty() {

@@ -102,6 +102,7 @@ pub async fn run_async(options: &RunOptions, observer: &mut impl Observer) -> io
         load: describe_load(&options.load),
         bodies: describe_bodies(&options.bodies),
         body_bytes: requests.mean_body_bytes(options.first_number),
+        unsent: tickets.as_ref().map_or(0, |tickets| tickets.unsent()),
         ..Report::new(&session)
     })
 }

@@ -60,7 +60,7 @@ impl Schedule {
             steps: Vec::new(),
         };
         if spacing == Spacing::Poisson {
-            schedule.next = start + schedule.gap();
+            schedule.next = start.saturating_add(schedule.gap());
         }
         schedule
     }
@@ -94,17 +94,20 @@ impl Schedule {
             Spacing::Uniform => 1.0,
             Spacing::Poisson => -(1.0 - self.rng.unit()).ln(),
         };
-        let mut at = at as f64;
+        // From the start: a clock's own nanoseconds may not fit.
+        let start = self.start;
+        let mut at = at.saturating_sub(start) as f64;
         for (index, &(ends, rate_per_s)) in self.steps.iter().enumerate() {
             let is_last = index + 1 == self.steps.len();
-            let ends = if is_last { f64::INFINITY } else { ends as f64 };
+            let ends = if is_last { f64::INFINITY } else { ends.saturating_sub(start) as f64 };
             if at >= ends || rate_per_s == 0.0 && !is_last {
                 at = at.max(ends);
                 continue;
             }
             let possible = (ends - at) * rate_per_s / 1e9;
             if arrivals <= possible {
-                return (at + arrivals * 1e9 / rate_per_s).round() as Nanos;
+                let after = (at + arrivals * 1e9 / rate_per_s).round() as Nanos;
+                return start.saturating_add(after);
             }
             arrivals -= possible;
             at = ends;
@@ -128,7 +131,7 @@ impl Schedule {
             Spacing::Uniform => {
                 self.start + (self.count as f64 * 1e9 / self.rate_per_s).round() as Nanos
             }
-            Spacing::Poisson => at + self.gap(),
+            Spacing::Poisson => at.saturating_add(self.gap()),
         };
         Some(at)
     }

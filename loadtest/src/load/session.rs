@@ -263,7 +263,10 @@ impl Session {
     /// What a proof says against an answer that is complete.
     fn judge(&self, meter: &AnswerMeter<'_>) -> Option<ErrorClass> {
         match meter.check.as_ref()?.verdict() {
-            Verdict::Altered => return Some(ErrorClass::Altered),
+            Verdict::Altered => {
+                self.recorder.borrow_mut().altered += 1;
+                return Some(ErrorClass::Altered);
+            }
             Verdict::Intact => self.recorder.borrow_mut().proved += 1,
             Verdict::Missing => self.recorder.borrow_mut().unproved += 1,
         }

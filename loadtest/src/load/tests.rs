@@ -292,3 +292,19 @@ fn rates_change_during_a_run() {
     // 20 and the one at the end of the step, none, then 50 of which the last is due when it is over.
     assert_eq!((report.succeeded, report.failed), (70, 0));
 }
+
+#[test]
+fn what_was_due_and_could_not_be_sent_is_said() {
+    // As above: 30 are due in 300 ms, and one connection serves one in 45 ms.
+    let kind = EngineKind::Instant(InstantOptions { events: 10, ..InstantOptions::default() });
+    let fleet = fleet(kind);
+    let load = Load::Open { rate_per_s: 100.0, spacing: Spacing::Uniform, max_connections: 1 };
+    let options = RunOptions {
+        duration: Duration::from_millis(300),
+        max_requests: None,
+        ..options(&fleet.urls()[0], load, true)
+    };
+    let report = run(&options, &mut ()).unwrap();
+    assert_eq!((report.succeeded + report.unsent, report.failed), (30, 0));
+    assert!(report.unsent > 20, "{}", report.unsent);
+}

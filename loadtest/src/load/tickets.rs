@@ -20,6 +20,8 @@ pub struct Tickets {
     /// The pacer, while tickets are due and no worker is free.
     backlogged: RefCell<Option<Waker>>,
     closed: Cell<bool>,
+    /// Due when it was closed, and never taken.
+    unsent: Cell<u64>,
 }
 
 #[derive(Default)]
@@ -35,6 +37,7 @@ impl Tickets {
             idle: RefCell::default(),
             backlogged: RefCell::default(),
             closed: Cell::new(false),
+            unsent: Cell::new(0),
         }
     }
 
@@ -90,9 +93,17 @@ impl Tickets {
         Ok(())
     }
 
+    /// How many were due when the schedule ended, and found nobody free.
+    pub fn unsent(&self) -> u64 {
+        self.unsent.get()
+    }
+
     /// Ends the schedule now: workers in line are sent home.
     pub fn close(&self) {
-        self.closed.set(true);
+        if !self.closed.replace(true) {
+            let overdue = std::iter::from_fn(|| self.take_due());
+            self.unsent.set(overdue.count() as u64);
+        }
         for worker in self.idle.borrow_mut().drain(..) {
             if let Some(waker) = worker.waker.take() {
                 waker.wake();

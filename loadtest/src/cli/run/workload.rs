@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use smg_loadtest::load::bodies::Script;
-use smg_loadtest::load::made::{MadeOptions, Sharing};
+use smg_loadtest::load::made::{DOCUMENTS, MadeOptions, Sharing};
 
 use crate::cli::seconds;
 
@@ -61,7 +61,7 @@ pub(super) enum Workload {
     /// One system prompt, then 4 of --groups documents, popular ones more often, then the question
     Rag,
     /// Conversations over --groups system prompts: each question waits for the last answer and brings
-    /// all that was said; --rate is new conversations per second
+    /// all that was said, answers are streams; --rate is new conversations per second
     Chats,
 }
 
@@ -79,6 +79,23 @@ impl WorkloadArgs {
             Text::English => Script::English,
             Text::Cjk => Script::Cjk,
         }
+    }
+
+    /// What is shared is kept in memory, in one copy.
+    pub fn check(&self) -> Result<(), String> {
+        const MOST_CHARS: u64 = 1 << 28;
+        if u64::from(self.groups) * u64::from(self.prefix_chars) > MOST_CHARS {
+            return Err(format!(
+                "--groups {} of --prefix-chars {} do not fit in memory; together at most {MOST_CHARS} characters",
+                self.groups, self.prefix_chars
+            ));
+        }
+        if self.workload == Some(Workload::Rag) && (self.groups as usize) < DOCUMENTS {
+            return Err(format!(
+                "--workload rag needs --groups {DOCUMENTS} or more: so many documents go into a prompt"
+            ));
+        }
+        Ok(())
     }
 
     /// Independent requests; `None` for conversations.
