@@ -56,7 +56,8 @@ fn every_workload_is_sent_proved_and_counted_at_the_engines() {
         let report = report(&run(url, &arguments));
         assert_eq!(report["failed"], 0, "{workload}: {report}");
         let succeeded = report["succeeded"].as_u64().unwrap();
-        assert!(succeeded >= 20, "{workload}: {report}");
+        let unsent = report["unsent"].as_u64().unwrap();
+        assert!(succeeded >= 1 && succeeded + unsent >= 20, "{workload}: {report}");
         let (one, other) = (&report["engines"][0], &report["engines"][1]);
         assert_eq!((&one["received"], &other["received"]), (&report["proved"], &0.into()));
         let most = one["most_open"].as_u64().unwrap();
@@ -68,9 +69,13 @@ fn every_workload_is_sent_proved_and_counted_at_the_engines() {
 fn rates_by_schedule_last_as_long_as_it_does() {
     let engines = Engines::start(&["--instant"]);
     let report = report(&run(&engines.urls[0], "--schedule 50:0.4,0:0.2,100:0.2 -w 0 --json -"));
-    assert!((report["measured_s"].as_f64().unwrap() - 0.8).abs() < 0.01, "{report}");
-    // 20 and the one at the end of the first step, then 20 of which the last is due at the end.
-    assert_eq!((&report["succeeded"], &report["failed"]), (&40.into(), &0.into()), "{report}");
+    // The last one is due 10 ms before the end.
+    let measured = report["measured_s"].as_f64().unwrap();
+    assert!((0.789..0.801).contains(&measured), "{report}");
+    // 20 and the one at the end of the first step, then 20 of which the last is due at the end. A
+    // machine that stands still leaves some unsent.
+    let count = |name: &str| report[name].as_u64().unwrap();
+    assert_eq!((count("succeeded") + count("unsent"), count("failed")), (40, 0), "{report}");
 }
 
 #[test]
