@@ -1,44 +1,8 @@
 //! `smg-loadtest run` against `smg-loadtest engines`, as programs, on io_uring and on epoll.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+mod harness;
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_smg-loadtest");
-
-struct Engines {
-    child: Child,
-    urls: Vec<String>,
-}
-
-impl Engines {
-    fn start(epoll: bool, arguments: &[&str]) -> Self {
-        let mut child = command(epoll)
-            .arg("engines")
-            .args(arguments)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let urls = lines.take(2).map(Result::unwrap).collect();
-        Self { child, urls }
-    }
-}
-
-impl Drop for Engines {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn command(epoll: bool) -> Command {
-    let mut command = Command::new(PROGRAM);
-    if epoll {
-        command.env("MONOIO_FORCE_LEGACY_DRIVER", "1");
-    }
-    command
-}
+use harness::{Engines, command};
 
 fn run(epoll: bool, url: &str, arguments: &[&str]) -> serde_json::Value {
     let output = command(epoll)

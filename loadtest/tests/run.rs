@@ -1,41 +1,14 @@
 //! `smg-loadtest run` as a program, against `smg-loadtest engines`.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Output, Stdio};
+mod harness;
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_smg-loadtest");
+use std::process::Output;
 
-/// Two simulated engines.
-struct Engines {
-    process: Child,
-    urls: Vec<String>,
-}
-
-impl Engines {
-    fn start(flags: &[&str]) -> Self {
-        let mut process = Command::new(PROGRAM)
-            .args(["engines", "-n", "2"])
-            .args(flags)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let lines = BufReader::new(process.stdout.take().unwrap()).lines();
-        let urls = lines.take(2).map(Result::unwrap).collect();
-        Self { process, urls }
-    }
-}
-
-impl Drop for Engines {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
+use harness::{Engines, command};
 
 fn run(url: &str, arguments: &str) -> Output {
     let arguments = arguments.split_whitespace();
-    Command::new(PROGRAM).args(["run", url, "--quiet"]).args(arguments).output().unwrap()
+    command(false).args(["run", url, "--quiet"]).args(arguments).output().unwrap()
 }
 
 fn report(output: &Output) -> serde_json::Value {
@@ -45,7 +18,7 @@ fn report(output: &Output) -> serde_json::Value {
 
 #[test]
 fn every_workload_is_sent_proved_and_counted_at_the_engines() {
-    let engines = Engines::start(&["--profile", "demo"]);
+    let engines = Engines::start(false, &["-n", "2", "--profile", "demo"]);
     let (url, witnesses) = (&engines.urls[0], engines.urls.join(","));
     for workload in ["unique", "groups", "churn", "rag", "chats"] {
         let arguments = format!(
@@ -67,7 +40,7 @@ fn every_workload_is_sent_proved_and_counted_at_the_engines() {
 
 #[test]
 fn rates_by_schedule_last_as_long_as_it_does() {
-    let engines = Engines::start(&["--instant"]);
+    let engines = Engines::start(false, &["-n", "2", "--instant"]);
     let report = report(&run(&engines.urls[0], "--schedule 50:0.4,0:0.2,100:0.2 -w 0 --json -"));
     // The last one is due 10 ms before the end.
     let measured = report["measured_s"].as_f64().unwrap();
@@ -80,7 +53,7 @@ fn rates_by_schedule_last_as_long_as_it_does() {
 
 #[test]
 fn what_cannot_be_done_is_said_with_its_remedy() {
-    let engines = Engines::start(&["--instant"]);
+    let engines = Engines::start(false, &["-n", "2", "--instant"]);
     let url = &engines.urls[0];
     for (arguments, code, words) in [
         ("--workload chats", 2, "needs --rate"),

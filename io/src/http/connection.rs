@@ -27,6 +27,7 @@ use crate::shard::{ConnectionState, Shard};
 
 /// A client that takes nothing of a short answer for this long is given up.
 const ANSWER_STALL: Duration = Duration::from_secs(60);
+
 /// A client connection.
 pub struct Connection {
     pub(super) shard: Rc<Shard>,

@@ -92,8 +92,11 @@ impl Shard {
         let avoided = if is_held {
             Cow::Borrowed(tried)
         } else {
-            let (loads, now_ms) = (self.shared.loads.load(), clock::now_ms());
-            let usable = |id| !loads.overloaded(id) && self.shared.breakers.allows(id, now_ms);
+            // Asked only while there are stalls.
+            let usable = |id| {
+                !self.shared.loads.load().overloaded(id)
+                    && self.shared.breakers.allows(id, clock::now_ms())
+            };
             self.shared.stalls.avoid(&model.ready, tried, usable)
         };
         let ask = Ask {

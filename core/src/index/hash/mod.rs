@@ -79,7 +79,6 @@ impl Placement {
 pub struct HashIndex {
     boundaries: Box<[u32]>,
     ttl_ms: u64,
-    max_entries: usize,
     table: Table,
     tenants: Tenants<()>,
     /// A pass that drops holders that were removed from the fleet.
@@ -160,7 +159,7 @@ impl HashIndex {
                     id
                 }
                 None => {
-                    if self.table.len() >= self.max_entries {
+                    if self.table.is_full() {
                         self.table.remove(self.table.oldest());
                     }
                     self.table.insert(&key, &mut self.garbage)
@@ -199,7 +198,6 @@ impl HashIndex {
         Self {
             boundaries: boundaries.into(),
             ttl_ms,
-            max_entries: max_entries.max(1),
             table: Table::new(max_entries.max(1), seed),
             tenants: Tenants::default(),
             purge: None,

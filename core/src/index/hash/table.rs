@@ -57,6 +57,11 @@ impl Table {
         self.len
     }
 
+    /// Whether another head has no place.
+    pub fn is_full(&self) -> bool {
+        self.len >= self.max_heads
+    }
+
     /// The head used longest ago, or [`NIL`].
     pub fn oldest(&self) -> u32 {
         self.oldest
@@ -83,7 +88,7 @@ impl Table {
     /// Enters `key`, which is absent, as the head used last. The caller keeps the number of heads at
     /// or below the table's most.
     pub fn insert(&mut self, key: &Key, garbage: &mut Garbage) -> u32 {
-        debug_assert!(self.len < self.max_heads);
+        debug_assert!(!self.is_full());
         if self.len >= most_taken(self.tables[self.current].capacity()) {
             self.move_slots(usize::MAX, garbage);
             self.resize((2 * self.tables[self.current].capacity()).min(slots_for(self.max_heads)));
