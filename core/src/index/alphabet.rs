@@ -104,14 +104,22 @@ impl Alphabet for Pages {
         self.whole_pages(common_items(edge, rest))
     }
 
-    /// Multiply-and-fold over the first page, keyed by the seed.
+    /// Sum over the first page's blocks of four tokens, each the product of two halves keyed by the seed
+    /// and the block's place (the NH family: Black et al., UMAC, 1999), so that products overlap.
     fn key(&self, rest: &[u32]) -> u32 {
         let page = &rest[..rest.len().min(self.page_tokens as usize)];
-        let digest = page.chunks(2).fold(self.seed ^ 0x9e37_79b9_7f4a_7c15, |digest, pair| {
-            let pair = u64::from(pair[0]) << 32 | u64::from(pair.get(1).copied().unwrap_or(0));
-            let wide = u128::from(digest ^ pair) * 0xd6e8_feb8_6659_fd93;
-            (wide as u64 ^ (wide >> 64) as u64).wrapping_add(0x2545_f491_4f6c_dd1d)
-        });
+        let (blocks, tail) = page.as_chunks::<4>();
+        let mut last = [0; 4];
+        last[..tail.len()].copy_from_slice(tail);
+        let mut secret = self.seed;
+        let digest =
+            blocks.iter().chain((!tail.is_empty()).then_some(&last)).fold(0u64, |sum, block| {
+                secret = secret.wrapping_add(0x9e37_79b9_7f4a_7c15);
+                let half = |a: u32, b: u32| u64::from(a) << 32 | u64::from(b);
+                let wide = u128::from(half(block[0], block[1]).wrapping_add(secret))
+                    * u128::from(half(block[2], block[3]).wrapping_add(secret.rotate_left(32)));
+                sum.wrapping_add(wide as u64 ^ (wide >> 64) as u64)
+            });
         (digest ^ digest >> 32) as u32
     }
 
@@ -165,12 +173,12 @@ fn common_items<T: Copy + Eq>(a: &[T], b: &[T]) -> usize {
 
 /// Bytes compared before looking where a difference is: long enough for `memcmp` to run at full
 /// speed, short enough that finding the difference inside costs little.
-const BLOCK_BYTES: usize = 4096;
+const BLOCK_BYTES: usize = 32768;
 
 /// Position of the first difference of two unequal slices of one length.
 fn mismatch<T: Copy + Eq>(a: &[T], b: &[T]) -> usize {
     let mut at = 0;
-    for step_bytes in [512, 64] {
+    for step_bytes in [4096, 512, 64] {
         let step = step_bytes / size_of::<T>();
         while a.len() - at >= step && a[at..at + step] == b[at..at + step] {
             at += step;

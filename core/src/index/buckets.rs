@@ -5,6 +5,7 @@
 use super::Garbage;
 use super::arena::NIL;
 use super::prefetch::prefetch;
+use super::slab::Position;
 
 /// Records that can be chained.
 pub(super) trait Chained {
@@ -14,19 +15,37 @@ pub(super) trait Chained {
     fn next(&self, id: u32) -> u32;
     /// Sets the next record of the chain.
     fn set_next(&mut self, id: u32, next: u32);
+    /// Where the record's content is, and its length in items.
+    fn content(&self, id: u32) -> (Position, u32);
+}
+
+/// The first record of a chain. Its content is only a hint what to load together with the record:
+/// what is there may be another's by now.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Head {
+    /// The record; [`NIL`] if the chain is empty.
+    pub id: u32,
+    /// Length of the content in items.
+    pub len: u32,
+    /// Where the content is.
+    pub start: Position,
+}
+
+impl Head {
+    const EMPTY: Self = Self { id: NIL, len: 0, start: 0 };
 }
 
 /// Heads of the chains.
 #[derive(Debug)]
 pub(super) struct Buckets {
-    chunks: Vec<Vec<u32>>,
+    chunks: Vec<Vec<Head>>,
     buckets: u32,
     len: u32,
     /// Keys the hash, so that nobody can prepare keys that make a long chain.
     seed: u64,
 }
 
-const CHUNK_BITS: u32 = 14;
+const CHUNK_BITS: u32 = 12;
 const CHUNK: u32 = 1 << CHUNK_BITS;
 /// Buckets a table never shrinks below; a power of two.
 const MIN_BUCKETS: u32 = 16;
@@ -36,13 +55,13 @@ const BUCKETS_PER_RECORD: u32 = 2;
 impl Buckets {
     /// No records; the hash of their keys is keyed by `seed`.
     pub fn new(seed: u64) -> Self {
-        let chunks = vec![vec![NIL; MIN_BUCKETS as usize]];
+        let chunks = vec![vec![Head::EMPTY; MIN_BUCKETS as usize]];
         Self { chunks, buckets: MIN_BUCKETS, len: 0, seed }
     }
 
     /// First record of the chain that holds the records with this key.
     #[inline]
-    pub fn first(&self, key: u64) -> u32 {
+    pub fn first(&self, key: u64) -> Head {
         self.head(self.bucket(key))
     }
 
@@ -62,8 +81,8 @@ impl Buckets {
             }
         }
         let bucket = self.bucket(records.key(id));
-        records.set_next(id, self.head(bucket));
-        self.set_head(bucket, id);
+        records.set_next(id, self.head(bucket).id);
+        self.set_head(records, bucket, id);
     }
 
     /// Removes the record `id`, which must be present.
@@ -83,6 +102,14 @@ impl Buckets {
         self.substitute(records, old, new);
     }
 
+    /// Notes that the content of the record `id` has moved.
+    pub fn renew(&mut self, records: &impl Chained, id: u32) {
+        let bucket = self.bucket(records.key(id));
+        if self.head(bucket).id == id {
+            self.set_head(records, bucket, id);
+        }
+    }
+
     /// Number of records.
     #[cfg(any(test, debug_assertions))]
     pub fn len(&self) -> usize {
@@ -92,9 +119,9 @@ impl Buckets {
     /// Makes whatever points at `old` point at `new`.
     fn substitute(&mut self, records: &mut impl Chained, old: u32, new: u32) {
         let bucket = self.bucket(records.key(old));
-        let mut at = self.head(bucket);
+        let mut at = self.head(bucket).id;
         if at == old {
-            return self.set_head(bucket, new);
+            return self.set_head(records, bucket, new);
         }
         while at != NIL {
             let next = records.next(at);
@@ -111,15 +138,15 @@ impl Buckets {
         let new = self.buckets;
         let old = new - prev_power_of_two(new);
         match self.chunks.last_mut() {
-            Some(chunk) if chunk.len() < CHUNK as usize => chunk.push(NIL),
+            Some(chunk) if chunk.len() < CHUNK as usize => chunk.push(Head::EMPTY),
             _ => {
                 let mut chunk = Vec::with_capacity(CHUNK as usize);
-                chunk.push(NIL);
+                chunk.push(Head::EMPTY);
                 self.chunks.push(chunk);
             }
         }
         self.buckets += 1;
-        let mut at = self.head(old);
+        let mut at = self.head(old).id;
         let (mut stay, mut go) = (NIL, NIL);
         while at != NIL {
             let next = records.next(at);
@@ -128,20 +155,20 @@ impl Buckets {
             *chain = at;
             at = next;
         }
-        self.set_head(old, stay);
-        self.set_head(new, go);
+        self.set_head(records, old, stay);
+        self.set_head(records, new, go);
     }
 
     /// Takes the last bucket away and moves its records back.
     fn merge(&mut self, records: &mut impl Chained, garbage: &mut Garbage) {
         let last = self.buckets - 1;
         let into = last - prev_power_of_two(last);
-        let mut at = self.head(last);
+        let mut at = self.head(last).id;
         self.buckets = last;
         while at != NIL {
             let next = records.next(at);
-            records.set_next(at, self.head(into));
-            self.set_head(into, at);
+            records.set_next(at, self.head(into).id);
+            self.set_head(records, into, at);
             at = next;
         }
         if let Some(chunk) = self.chunks.last_mut() {
@@ -161,12 +188,14 @@ impl Buckets {
     }
 
     #[inline]
-    fn head(&self, bucket: u32) -> u32 {
+    fn head(&self, bucket: u32) -> Head {
         self.chunks[(bucket >> CHUNK_BITS) as usize][(bucket & (CHUNK - 1)) as usize]
     }
 
-    fn set_head(&mut self, bucket: u32, id: u32) {
-        self.chunks[(bucket >> CHUNK_BITS) as usize][(bucket & (CHUNK - 1)) as usize] = id;
+    fn set_head(&mut self, records: &impl Chained, bucket: u32, id: u32) {
+        let (start, len) = if id == NIL { (0, 0) } else { records.content(id) };
+        self.chunks[(bucket >> CHUNK_BITS) as usize][(bucket & (CHUNK - 1)) as usize] =
+            Head { id, len, start };
     }
 }
 
@@ -204,10 +233,14 @@ mod tests {
         fn set_next(&mut self, id: u32, next: u32) {
             self.0[id as usize].1 = next;
         }
+
+        fn content(&self, id: u32) -> (Position, u32) {
+            (u64::from(id) + 7, 1)
+        }
     }
 
     fn contains(buckets: &Buckets, records: &Records, id: u32) -> bool {
-        let mut at = buckets.first(records.key(id));
+        let mut at = buckets.first(records.key(id)).id;
         while at != NIL && at != id {
             at = records.next(at);
         }

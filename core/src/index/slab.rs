@@ -77,12 +77,16 @@ impl<T: Copy + Send + 'static> Slab<T> {
         &self.segments[(at >> 32) as usize][offset..offset + len as usize]
     }
 
-    /// Starts loading the first [`PREFETCH_BYTES`] at `at`, which has `len` items; the hardware
-    /// follows from there.
+    /// Starts loading the first [`PREFETCH_BYTES`] of the `len` items at `at`, if so much is there; the
+    /// hardware follows from there.
     #[inline]
     pub fn prefetch(&self, at: Position, len: u32) {
-        let items = self.get(at, len);
-        prefetch_all(&items[..items.len().min(PREFETCH_BYTES / size_of::<T>())]);
+        let offset = at as u32 as usize;
+        let end = offset + (len as usize).min(PREFETCH_BYTES / size_of::<T>());
+        let segment = self.segments.get((at >> 32) as usize);
+        if let Some(items) = segment.and_then(|items| items.get(offset..end)) {
+            prefetch_all(items);
+        }
     }
 
     /// Gives up the `len` items at `at`.

@@ -4,6 +4,7 @@
 
 use super::super::alphabet::Alphabet;
 use super::super::arena::NIL;
+use super::super::buckets::Head;
 use super::RadixTree;
 use super::holders::{EXTRA, Entry, Handle, OFF_LIST, tenant_of};
 use super::node::{Node, child_key};
@@ -27,6 +28,19 @@ impl<A: Alphabet> RadixTree<A> {
             self.nodes.prefetch(node.ahead);
             let child = &self.nodes[node.child];
             self.slab.prefetch(child.start, child.len);
+        }
+    }
+
+    /// Starts loading, once the head of a chain is there, what its first node will need: the node, its
+    /// content, and where that is one character, the head of the chain that has the child `rest` leads to.
+    /// `key` is that of `rest`.
+    #[inline]
+    pub(super) fn prefetch_first(&self, head: Head, key: u32, rest: &[A::Item]) {
+        self.nodes.prefetch(head.id);
+        if head.len as usize != self.alphabet.spelled_out(key) {
+            self.slab.prefetch(head.start, head.len);
+        } else if let Some(below @ [_, ..]) = rest.get(head.len as usize..) {
+            self.table.prefetch(child_key(head.id, self.alphabet.key(below)));
         }
     }
 

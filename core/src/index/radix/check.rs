@@ -105,7 +105,7 @@ impl<A: Alphabet> RadixTree<A> {
         assert_eq!(self.alphabet.storable(edge), edge.len());
         assert_eq!(self.child(parent, parent_id, edge), Some((id, edge.len())));
         if id != parent.child {
-            let mut at = self.table.first(self.nodes.key(id));
+            let mut at = self.table.first(self.nodes.key(id)).id;
             while at != id {
                 assert_ne!(at, NIL, "node {id} is not in the table");
                 at = self.nodes[at].chain;

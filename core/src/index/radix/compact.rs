@@ -43,6 +43,7 @@ impl<A: Alphabet> RadixTree<A> {
             moved_bytes += node.len as usize * size_of::<A::Item>();
             let start = self.slab.relocate(node.start, node.len, &mut self.garbage);
             self.nodes[id].start = start;
+            self.table.renew(&self.nodes, id);
         }
         if pass.next_node < end {
             return false;

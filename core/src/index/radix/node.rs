@@ -103,13 +103,19 @@ impl Chained for Arena<Node> {
     fn set_next(&mut self, id: u32, next: u32) {
         self[id].chain = next;
     }
+
+    fn content(&self, id: u32) -> (Position, u32) {
+        let node = &self[id];
+        // What a root has there is its namespace.
+        if node.is_root() { (0, 0) } else { (node.start, node.len) }
+    }
 }
 
 impl<A: Alphabet> RadixTree<A> {
     /// The root of a namespace, if it has prompts.
     pub(super) fn root(&self, namespace: Option<u64>) -> Option<u32> {
         let Some(namespace) = namespace else { return Some(ROOT) };
-        let mut at = self.table.first(namespace);
+        let mut at = self.table.first(namespace).id;
         while at != NIL {
             let node = &self.nodes[at];
             if node.parent == NIL && node.start == namespace {
@@ -161,7 +167,9 @@ impl<A: Alphabet> RadixTree<A> {
             return if parent.child == NIL { None } else { share(parent.child) };
         }
         let key = self.alphabet.key(rest);
-        let mut at = self.table.first(child_key(parent_id, key));
+        let head = self.table.first(child_key(parent_id, key));
+        self.prefetch_first(head, key, rest);
+        let mut at = head.id;
         while at != NIL {
             let node = &self.nodes[at];
             if node.parent == parent_id
