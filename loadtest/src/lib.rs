@@ -13,3 +13,4 @@ pub mod server;
 pub mod simulate;
 pub mod timer;
 pub mod trace;
+pub mod waiting;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use smg_loadtest::engine::Profile;
 use smg_loadtest::server::{EngineKind, Fleet, FleetOptions, InstantOptions};
 
-use super::{CpuList, Failure, cpu_list, milliseconds};
+use super::{CpuList, Failure, cpu_list, milliseconds, waiting};
 
 /// Start simulated engines, one port each, until stopped.
 ///
@@ -36,6 +36,10 @@ pub struct Args {
     /// CPUs the engines may use, such as 1 or 0-3,8
     #[arg(long, value_name = "LIST", value_parser = cpu_list)]
     cpus: Option<CpuList>,
+
+    /// Never sleep while there is nothing to do, at the cost of a whole CPU
+    #[arg(long)]
+    busy_poll: bool,
 
     #[command(flatten)]
     simulation: Simulation,
@@ -129,6 +133,7 @@ pub fn main(args: Args) -> Result<(), Failure> {
         base_port: args.base_port,
         model: args.model,
         kind,
+        waiting: waiting(args.busy_poll),
         cpus: args.cpus.map(|list| list.0).unwrap_or_default(),
     };
     let fleet = Fleet::start(&options).map_err(Failure::run)?;

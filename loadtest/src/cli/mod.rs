@@ -11,6 +11,7 @@ mod simulate;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use smg_loadtest::waiting::Waiting;
 
 /// Simulated inference engines, honest load, and gateways side by side.
 ///
@@ -125,6 +126,11 @@ fn cpu_list(text: &str) -> Result<CpuList, String> {
     cpus.sort_unstable();
     cpus.dedup();
     Ok(CpuList(cpus))
+}
+
+/// What --busy-poll asks for.
+fn waiting(busy_poll: bool) -> Waiting {
+    if busy_poll { Waiting::BusyPoll } else { Waiting::Sleep }
 }
 
 /// CPUs named on the command line.

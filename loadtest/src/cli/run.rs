@@ -18,7 +18,7 @@ use smg_loadtest::runtime;
 use witness::Witnesses;
 use workload::{Workload, WorkloadArgs};
 
-use super::{CpuList, Failure, cpu_list, print_report, seconds, signal};
+use super::{CpuList, Failure, cpu_list, print_report, seconds, signal, waiting};
 
 /// Put load on a server and measure it.
 ///
@@ -58,6 +58,11 @@ pub struct Args {
     /// CPUs to run on, such as 1 or 0-3,8
     #[arg(long, value_name = "LIST", value_parser = cpu_list)]
     cpus: Option<CpuList>,
+
+    /// Never sleep while there is nothing to do, at the cost of a whole CPU: wake-up times of the
+    /// machine are left out of the numbers
+    #[arg(long)]
+    busy_poll: bool,
 
     /// No progress line
     #[arg(short, long)]
@@ -226,6 +231,7 @@ fn send(args: &Args, target: Target, model: String, lines: &mut Lines) -> Result
             headers: [args.body.header.clone(), proof_header(args.prove)].concat(),
         },
         proves: args.prove,
+        waiting: waiting(args.busy_poll),
         seed: args.load.seed,
         first_number: 0,
         target,
@@ -274,6 +280,7 @@ fn converse(
         timeout: args.load.timeout,
         script: args.workload.script(),
         proves: args.prove,
+        waiting: waiting(args.busy_poll),
         seed: args.load.seed,
     };
     run_conversations(&options, lines).map_err(Failure::run)

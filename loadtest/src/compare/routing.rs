@@ -18,6 +18,7 @@ use crate::load::bodies::Script;
 use crate::load::{ConversationOptions, Target, TargetError};
 use crate::runtime;
 use crate::server::{EngineKind, Fleet, FleetOptions};
+use crate::waiting::Waiting;
 use measure::{RoutingSample, measure};
 
 /// The engines and the conversations of the routing load.
@@ -131,6 +132,7 @@ impl RoutingOptions {
             timeout: ANSWER_TIMEOUT,
             script: Script::English,
             proves: false,
+            waiting: Waiting::Sleep,
             // All arms hear the same in one round, and something else in the next.
             seed: self.seed + round as u64,
         })

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::load::bodies::{Bodies, RequestOptions, Shape};
 use crate::load::{Load, RunOptions, Target};
+use crate::waiting::Waiting;
 
 /// One kind of load. All are closed loops over kept-alive connections, every request new at its
 /// end.
@@ -75,6 +76,7 @@ impl Scenario {
                 headers: Vec::new(),
             },
             proves: false,
+            waiting: Waiting::Sleep,
             seed: 1,
             first_number: 0,
             target,

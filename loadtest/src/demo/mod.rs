@@ -17,6 +17,7 @@ use crate::load::{
     run_conversations,
 };
 use crate::server::{EngineKind, EngineSnapshot, Fleet, FleetOptions};
+use crate::waiting::Waiting;
 use table::Live;
 
 /// What to demonstrate. The default takes about 35 seconds.
@@ -197,6 +198,7 @@ impl DemoOptions {
             timeout: Duration::from_secs(30),
             script: Script::English,
             proves: false,
+            waiting: Waiting::Sleep,
             seed: self.seed,
         }
     }

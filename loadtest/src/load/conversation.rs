@@ -11,12 +11,13 @@ use smg_core::rng::Rng;
 use super::bodies::{Messages, RequestOptions, Script, chat_body, proof_header};
 use super::report::Report;
 use super::schedule::{Schedule, Spacing};
-use super::session::{Observer, Session, Source};
+use super::session::{Observer, Session, SessionOptions, Source};
 use super::target::Target;
 use super::tickets::Tickets;
 use crate::clock::now_ns;
 use crate::engine::Nanos;
 use crate::runtime;
+use crate::waiting::Waiting;
 
 /// A chat workload.
 #[derive(Debug, Clone)]
@@ -44,6 +45,7 @@ pub struct ConversationOptions {
     pub script: Script,
     /// Ask the engines for proof that bodies and answers arrive as they were sent.
     pub proves: bool,
+    pub waiting: Waiting,
     pub seed: u64,
 }
 
@@ -60,7 +62,7 @@ pub fn run_conversations(
     let Some(target) = options.targets.first() else {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "no target"));
     };
-    runtime::block_on(|_| run_async(options, target, observer))
+    runtime::block_on(|_| options.waiting.during(run_async(options, target, observer)))?
 }
 
 async fn run_async(
@@ -68,9 +70,15 @@ async fn run_async(
     target: &Target,
     observer: &mut impl Observer,
 ) -> Report {
-    let ConversationOptions { targets, timeout, warmup, duration, .. } = options;
-    let session =
-        Session::new(targets.clone(), true, *timeout, *warmup, *duration).proving(options.proves);
+    let session = Session::new(SessionOptions {
+        targets: options.targets.clone(),
+        expects_stream: true,
+        proves: options.proves,
+        timeout: options.timeout,
+        warmup: options.warmup,
+        duration: options.duration,
+        waiting: options.waiting,
+    });
     let mut rng = Rng::new(options.seed);
     let systems: Vec<String> = (0..options.system_prompts.max(1))
         .map(|_| options.script.text(&mut rng, options.system_prompt_chars))
@@ -103,7 +111,7 @@ async fn run_async(
             hosts.spawn(converse(hosts.clone(), held.clone(), paced.clone()));
             true
         };
-        if let Err(error) = paced.pace(more_workers).await {
+        if let Err(error) = paced.pace(hosts.waiting(), more_workers).await {
             eprintln!("no more conversations: the timer failed: {error}");
             paced.close();
         }
@@ -222,6 +230,7 @@ mod tests {
             timeout: Duration::from_secs(10),
             script: Script::English,
             proves: true,
+            waiting: Waiting::Sleep,
             seed: 2,
         };
         let report = run_conversations(&options, &mut ()).unwrap();
@@ -252,6 +261,7 @@ mod tests {
             timeout: Duration::from_secs(10),
             script: Script::English,
             proves: true,
+            waiting: Waiting::Sleep,
             seed: 5,
         };
         let report = run_conversations(&options, &mut ()).unwrap();

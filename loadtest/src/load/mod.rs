@@ -17,7 +17,7 @@ mod tickets;
 pub use conversation::{ConversationOptions, run_conversations};
 pub use replay::{ReplayApi, ReplayOptions, replay};
 pub use report::{EngineView, Quantiles, Report};
-pub use run::{Load, RunOptions, run, run_async};
+pub use run::{Load, RunOptions, run};
 pub use session::{Observer, Progress};
 pub use target::{Target, TargetError};
 

@@ -96,6 +96,8 @@ pub struct Recorder {
     pub latency: Histogram<u64>,
     /// The same, to the first byte of the body.
     pub first_byte: Histogram<u64>,
+    /// From the intended start of a request to when its last byte was written.
+    pub sent_late: Histogram<u64>,
     /// From an engine's timestamp in an event to its arrival.
     pub event_delay: Histogram<u64>,
     /// Between reads that brought events of one stream.
@@ -126,6 +128,7 @@ impl Recorder {
             window,
             latency: histogram(),
             first_byte: histogram(),
+            sent_late: histogram(),
             event_delay: histogram(),
             event_gap: histogram(),
             errors: [0; ErrorClass::ALL.len()],
@@ -154,6 +157,13 @@ impl Recorder {
 
     pub fn in_window(&self, at: Nanos) -> bool {
         (self.window.0..self.window.1).contains(&at)
+    }
+
+    /// Takes down when a request due at `intended` was written.
+    pub fn sent(&mut self, intended: Nanos, at: Nanos) {
+        if self.in_window(intended) {
+            self.sent_late.saturating_record(at.saturating_sub(intended));
+        }
     }
 
     /// Counts a request that succeeded, due at `intended`, whose last byte came at `done`.
@@ -187,6 +197,8 @@ impl Recorder {
 /// Measures one answer as it arrives.
 pub struct AnswerMeter<'a> {
     recorder: &'a std::cell::RefCell<Recorder>,
+    /// When the request was written, if it was.
+    pub sent_at: Option<Nanos>,
     first_data_at: Option<Nanos>,
     last_data_at: Nanos,
     event_stream: bool,
@@ -209,6 +221,7 @@ impl<'a> AnswerMeter<'a> {
     pub fn new(recorder: &'a std::cell::RefCell<Recorder>, keep_transcript: bool) -> Self {
         Self {
             recorder,
+            sent_at: None,
             first_data_at: None,
             last_data_at: 0,
             event_stream: false,

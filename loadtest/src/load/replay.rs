@@ -12,13 +12,14 @@ use std::time::Duration;
 use super::bodies::RequestOptions;
 use super::client::Connection;
 use super::report::Report;
-use super::session::{Observer, Session, Source};
+use super::session::{Observer, Session, SessionOptions, Source};
 use super::target::Target;
 use crate::clock::now_ns;
 use crate::engine::Nanos;
 use crate::runtime;
 use crate::timer::PreciseTimer;
 use crate::trace::{Record, Spread, Trace, expand};
+use crate::waiting::Waiting;
 
 /// A replay.
 #[derive(Debug, Clone)]
@@ -85,16 +86,17 @@ async fn replay_async(options: &ReplayOptions, observer: &mut impl Observer) -> 
         *time = (*time as f64 / options.time_scale) as Nanos;
     }
     let last = Duration::from_nanos(times.last().copied().unwrap_or(0));
-    let stream = options.request.stream;
     // Requests that wait for a connection may begin that late.
     let duration = last + options.timeout;
-    let session = Session::new(
-        vec![options.target.clone()],
-        stream,
-        options.timeout,
-        Duration::ZERO,
+    let session = Session::new(SessionOptions {
+        targets: vec![options.target.clone()],
+        expects_stream: options.request.stream,
+        proves: false,
+        timeout: options.timeout,
+        warmup: Duration::ZERO,
         duration,
-    );
+        waiting: Waiting::Sleep,
+    });
     let sender = Rc::new(Sender {
         session: session.clone(),
         options: options.clone(),
@@ -131,7 +133,7 @@ struct Idle {
 
 impl Sender {
     async fn send_all(self: Rc<Self>, times: Vec<Nanos>) {
-        let timer = match PreciseTimer::new() {
+        let timer = match PreciseTimer::new(self.session.waiting()) {
             Ok(timer) => timer,
             Err(error) => return eprintln!("the replay stops: its timer failed: {error}"),
         };

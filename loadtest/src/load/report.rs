@@ -12,6 +12,7 @@ use super::record::ErrorClass;
 use super::run::Load;
 use super::session::Session;
 use crate::clock::now_ns;
+use crate::waiting::Waiting;
 
 /// The result of one run. Times are in milliseconds, rates per second.
 #[derive(Debug, Clone, Serialize)]
@@ -48,8 +49,13 @@ pub struct Report {
     /// What the engines say of the run, if they were asked.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub engines: Vec<EngineView>,
+    /// What the client did while there was nothing to do.
+    pub client_waiting: Waiting,
     /// The longest time the client itself did not run: its machine stood still, or had no CPU for it.
     pub client_stall_ms: f64,
+    /// From when a request was due to when its last byte was written: what of the other times is the
+    /// client's own, or its wait for a connection.
+    pub sent_late_ms: Quantiles,
     pub latency_ms: Quantiles,
     pub first_byte_ms: Quantiles,
     /// From an engine's timestamp in an event to its arrival here; only with our own engines.
@@ -103,9 +109,16 @@ impl Report {
     /// Nothing was recorded.
     #[cfg(test)]
     pub(crate) fn empty() -> Self {
-        let targets = Vec::new();
         let zero = std::time::Duration::ZERO;
-        Self::new(&Session::new(targets, false, zero, zero, zero))
+        Self::new(&Session::new(super::session::SessionOptions {
+            targets: Vec::new(),
+            expects_stream: false,
+            proves: false,
+            timeout: zero,
+            warmup: zero,
+            duration: zero,
+            waiting: Waiting::Sleep,
+        }))
     }
 
     /// What the session recorded; the description of load and bodies is left empty.
@@ -145,7 +158,9 @@ impl Report {
             unproved: recorder.unproved,
             altered: recorder.altered,
             engines: Vec::new(),
+            client_waiting: session.waiting(),
             client_stall_ms: session.longest_stall() as f64 / 1e6,
+            sent_late_ms: Quantiles::of(&recorder.sent_late),
             latency_ms: Quantiles::of(&recorder.latency),
             first_byte_ms: Quantiles::of(&recorder.first_byte),
             event_delay_ms: Quantiles::of(&recorder.event_delay),
@@ -207,6 +222,11 @@ impl fmt::Display for Report {
         writeln!(f, "target     {}", self.target)?;
         writeln!(f, "load       {}", self.load)?;
         writeln!(f, "bodies     {}, {} bytes on average", self.bodies, self.body_bytes)?;
+        let client = match self.client_waiting {
+            Waiting::Sleep => "sleeps while it waits",
+            Waiting::BusyPoll => "busy-polls while it waits",
+        };
+        writeln!(f, "client     {client}")?;
         writeln!(
             f,
             "requests   {} ok, {} failed; {:.1} per second over {:.1} s",
@@ -260,6 +280,7 @@ impl fmt::Display for Report {
             "ms", "mean", "p50", "p90", "p99", "p99.9", "max"
         )?;
         for (name, q) in [
+            ("sent late by", &self.sent_late_ms),
             ("latency", &self.latency_ms),
             ("first body byte", &self.first_byte_ms),
             ("event delay", &self.event_delay_ms),

@@ -9,11 +9,12 @@ use super::bodies::{Bodies, RequestOptions, RequestPool, lines};
 use super::made::Maker;
 use super::report::{Report, describe_bodies, describe_load};
 use super::schedule::{Schedule, Spacing, Step};
-use super::session::{Observer, Session, Source};
+use super::session::{Observer, Session, SessionOptions, Source};
 use super::target::Target;
 use super::tickets::Tickets;
 use crate::clock::now_ns;
 use crate::runtime;
+use crate::waiting::Waiting;
 
 /// What decides when a request is sent.
 #[derive(Debug, Clone, PartialEq)]
@@ -46,6 +47,7 @@ pub struct RunOptions {
     pub request: RequestOptions,
     /// Ask the engines for proof that bodies and answers arrive as they were sent.
     pub proves: bool,
+    pub waiting: Waiting,
     pub seed: u64,
 }
 
@@ -58,12 +60,10 @@ enum Requests {
 
 /// Runs the load on this thread to its end, inside a runtime of its own.
 pub fn run(options: &RunOptions, observer: &mut impl Observer) -> io::Result<Report> {
-    runtime::block_on(|_| run_async(options, observer))?
+    runtime::block_on(|_| options.waiting.during(run_async(options, observer)))??
 }
 
-/// Runs the load on the current runtime.
-pub async fn run_async(options: &RunOptions, observer: &mut impl Observer) -> io::Result<Report> {
-    let RunOptions { target, timeout, warmup, duration, .. } = options;
+async fn run_async(options: &RunOptions, observer: &mut impl Observer) -> io::Result<Report> {
     let connections = match &options.load {
         Load::Closed { connections } => *connections,
         Load::Open { max_connections, .. } | Load::Stepped { max_connections, .. } => {
@@ -71,9 +71,15 @@ pub async fn run_async(options: &RunOptions, observer: &mut impl Observer) -> io
         }
     };
     let requests = Requests::new(options, connections)?;
-    let session =
-        Session::new(vec![target.clone()], options.request.stream, *timeout, *warmup, *duration)
-            .proving(options.proves);
+    let session = Session::new(SessionOptions {
+        targets: vec![options.target.clone()],
+        expects_stream: options.request.stream,
+        proves: options.proves,
+        timeout: options.timeout,
+        warmup: options.warmup,
+        duration: options.duration,
+        waiting: options.waiting,
+    });
     let window = (session.start(), session.end());
     let limit = options.max_requests;
     let schedule = match &options.load {
@@ -82,7 +88,7 @@ pub async fn run_async(options: &RunOptions, observer: &mut impl Observer) -> io
             Some(Schedule::new(*spacing, *rate_per_s, window, limit, options.seed))
         }
         Load::Stepped { steps, spacing, .. } => {
-            let warmup = window.0 + warmup.as_nanos() as u64;
+            let warmup = window.0 + options.warmup.as_nanos() as u64;
             Some(Schedule::stepped(*spacing, steps, warmup, window, limit, options.seed))
         }
     };
@@ -165,7 +171,7 @@ fn start_open_loop(
             worker_session.spawn(work);
             true
         };
-        if let Err(error) = paced.pace(more_workers).await {
+        if let Err(error) = paced.pace(worker_session.waiting(), more_workers).await {
             eprintln!("the open loop stops: its timer failed: {error}");
             paced.close();
         }

@@ -120,6 +120,12 @@ impl Schedule {
         (self.remaining > 0 && self.next < self.end).then_some(self.next)
     }
 
+    /// When something is to be done: the next arrival or, if there is none, the end of the time. None
+    /// when the last of a limited number of arrivals is over.
+    pub fn next_event(&self) -> Option<Nanos> {
+        (self.remaining > 0).then_some(self.next.min(self.end))
+    }
+
     /// Takes the next arrival off the schedule.
     pub fn take(&mut self) -> Option<Nanos> {
         let at = self.peek()?;

@@ -15,6 +15,7 @@ use super::tickets::Tickets;
 use crate::clock::now_ns;
 use crate::engine::Nanos;
 use crate::proof::{Check, Verdict};
+use crate::waiting::Waiting;
 
 /// Told what happens during a run, on the run's own thread.
 pub trait Observer {
@@ -53,16 +54,24 @@ pub struct Progress<'a> {
 /// How often deadlines and the observer's wish to stop are looked at.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(25);
 
+/// What kinds of load have in common.
+pub(super) struct SessionOptions {
+    /// New connections go to each in turn. There is at least one.
+    pub targets: Vec<Target>,
+    /// An answer that is no stream is a failure.
+    pub expects_stream: bool,
+    /// Answers are asked for proof, and those that were altered are failures.
+    pub proves: bool,
+    pub timeout: Duration,
+    pub warmup: Duration,
+    pub duration: Duration,
+    pub waiting: Waiting,
+}
+
 /// What the workers of one run share.
 pub(super) struct Session {
-    /// New connections go to each in turn.
-    targets: Vec<Target>,
+    options: SessionOptions,
     next_target: Cell<usize>,
-    timeout: Nanos,
-    /// An answer that is no stream is a failure.
-    expects_stream: bool,
-    /// Answers are asked for proof, and those that were altered are failures.
-    proves: bool,
     recorder: RefCell<Recorder>,
     watchdog: Watchdog,
     start: Nanos,
@@ -84,23 +93,14 @@ pub(super) enum Source<'a> {
 }
 
 impl Session {
-    /// A session that starts now. There is at least one target.
-    pub fn new(
-        targets: Vec<Target>,
-        expects_stream: bool,
-        timeout: Duration,
-        warmup: Duration,
-        duration: Duration,
-    ) -> Rc<Self> {
+    /// A session that starts now.
+    pub fn new(options: SessionOptions) -> Rc<Self> {
         let start = now_ns();
-        let measure_from = start.saturating_add(nanos(warmup));
-        let end = measure_from.saturating_add(nanos(duration));
+        let measure_from = start.saturating_add(nanos(options.warmup));
+        let end = measure_from.saturating_add(nanos(options.duration));
         Rc::new(Self {
-            targets,
+            options,
             next_target: Cell::new(0),
-            timeout: nanos(timeout),
-            expects_stream,
-            proves: false,
             recorder: RefCell::new(Recorder::new((measure_from, end))),
             watchdog: Watchdog::default(),
             start,
@@ -113,12 +113,8 @@ impl Session {
         })
     }
 
-    /// The same session, whose requests ask for proof, before it is used.
-    pub fn proving(mut self: Rc<Self>, proves: bool) -> Rc<Self> {
-        if let Some(session) = Rc::get_mut(&mut self) {
-            session.proves = proves;
-        }
-        self
+    pub fn waiting(&self) -> Waiting {
+        self.options.waiting
     }
 
     pub fn start(&self) -> Nanos {
@@ -235,13 +231,16 @@ impl Session {
             outcome = self.exchange(&source, connection, &mut meter).await;
         }
         self.in_flight.set(self.in_flight.get() - 1);
+        if let Some(at) = meter.sent_at {
+            self.recorder.borrow_mut().sent(intended, at);
+        }
         if !outcome.is_ok_and(|received| received.keep_alive) {
             *connection = None;
         }
         let verdict = match outcome {
             Err(failure) => Some(failure.class),
             Ok(received) => match ErrorClass::of_status(received.status) {
-                None if !meter.is_complete(self.expects_stream) => Some(ErrorClass::Stream),
+                None if !meter.is_complete(self.options.expects_stream) => Some(ErrorClass::Stream),
                 None => self.judge(&meter),
                 class => class,
             },
@@ -276,7 +275,8 @@ impl Session {
     fn next_address(&self) -> Option<SocketAddr> {
         let turn = self.next_target.get();
         self.next_target.set(turn.wrapping_add(1));
-        Some(self.targets.get(turn % self.targets.len().max(1))?.address)
+        let targets = &self.options.targets;
+        Some(targets.get(turn % targets.len().max(1))?.address)
     }
 
     async fn exchange(
@@ -296,11 +296,13 @@ impl Session {
             }
         };
         let mut request = source.take(now_ns() - self.start).await;
-        if self.proves {
+        if self.options.proves {
             meter.check = Some(Check::new(body_of(&request.bytes)));
         }
-        let deadline = now_ns().saturating_add(self.timeout);
-        (_, request.bytes) = connection.send(request.bytes, deadline).await;
+        let deadline = now_ns().saturating_add(nanos(self.options.timeout));
+        let is_sent;
+        (is_sent, request.bytes) = connection.send(request.bytes, deadline).await;
+        meter.sent_at = is_sent.then(now_ns);
         source.give_back(request);
         let received = connection.receive(meter).await?;
         meter.wire_bytes = received.wire_bytes;

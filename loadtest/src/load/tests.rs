@@ -32,6 +32,7 @@ fn options(url: &str, load: Load, stream: bool) -> RunOptions {
             headers: Vec::new(),
         },
         proves: false,
+        waiting: crate::waiting::Waiting::Sleep,
         seed: 1,
         first_number: 0,
         target,

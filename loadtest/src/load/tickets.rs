@@ -2,8 +2,9 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::io;
+use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
@@ -11,14 +12,17 @@ use super::schedule::Schedule;
 use crate::clock::now_ns;
 use crate::engine::Nanos;
 use crate::timer::PreciseTimer;
+use crate::waiting::Waiting;
 
 /// The schedule and who waits on it. A worker that becomes free takes the next ticket that is due;
 /// if none is, it waits in line for the pacer.
 pub struct Tickets {
     schedule: RefCell<Schedule>,
     idle: RefCell<VecDeque<Rc<Idle>>>,
-    /// The pacer, while tickets are due and no worker is free.
-    backlogged: RefCell<Option<Waker>>,
+    /// While it waits.
+    pacer: RefCell<Option<Waker>>,
+    /// It waits for a worker: tickets are due and none is free.
+    backlogged: Cell<bool>,
     closed: Cell<bool>,
     /// Due when it was closed, and never taken.
     unsent: Cell<u64>,
@@ -35,7 +39,8 @@ impl Tickets {
         Self {
             schedule: RefCell::new(schedule),
             idle: RefCell::default(),
-            backlogged: RefCell::default(),
+            pacer: RefCell::default(),
+            backlogged: Cell::new(false),
             closed: Cell::new(false),
             unsent: Cell::new(0),
         }
@@ -51,8 +56,8 @@ impl Tickets {
         }
         let idle = Rc::new(Idle::default());
         self.idle.borrow_mut().push_back(idle.clone());
-        if let Some(pacer) = self.backlogged.take() {
-            pacer.wake();
+        if self.backlogged.get() {
+            self.wake_pacer();
         }
         poll_fn(|cx| {
             if let Some(ticket) = idle.ticket.get() {
@@ -67,17 +72,22 @@ impl Tickets {
         .await
     }
 
-    /// Runs the schedule to its end, then closes. `more_workers` is asked for another worker when a
-    /// ticket is due and none is free; it answers whether it started one.
-    pub async fn pace(&self, mut more_workers: impl FnMut() -> bool) -> io::Result<()> {
-        let timer = PreciseTimer::new()?;
+    /// Runs the schedule to its end, then closes: after its last ticket if their number is limited,
+    /// else when its time is over. `more_workers` is asked for another worker when a ticket is due and
+    /// none is free; it answers whether it started one.
+    pub async fn pace(
+        &self,
+        waiting: Waiting,
+        mut more_workers: impl FnMut() -> bool,
+    ) -> io::Result<()> {
+        let timer = PreciseTimer::new(waiting)?;
         while !self.closed.get() {
-            let Some(at) = self.schedule.borrow().peek() else { break };
+            let Some(at) = self.schedule.borrow().next_event() else { break };
             if at > now_ns() {
-                timer.wait_until(at).await?;
-                continue;
-            }
-            if let Some(worker) = self.idle.borrow_mut().pop_front() {
+                self.wait_until(&timer, at).await?;
+            } else if self.schedule.borrow().peek().is_none() {
+                break;
+            } else if let Some(worker) = self.idle.borrow_mut().pop_front() {
                 worker.ticket.set(self.schedule.borrow_mut().take());
                 if let Some(waker) = worker.waker.take() {
                     waker.wake();
@@ -109,9 +119,26 @@ impl Tickets {
                 waker.wake();
             }
         }
-        if let Some(pacer) = self.backlogged.take() {
+        self.wake_pacer();
+    }
+
+    fn wake_pacer(&self) {
+        if let Some(pacer) = self.pacer.take() {
             pacer.wake();
         }
+    }
+
+    /// Waits for the time, or until it is closed.
+    async fn wait_until(&self, timer: &PreciseTimer, at: Nanos) -> io::Result<()> {
+        let mut time = pin!(timer.wait_until(at));
+        poll_fn(|cx| {
+            if self.closed.get() {
+                return Poll::Ready(Ok(()));
+            }
+            *self.pacer.borrow_mut() = Some(cx.waker().clone());
+            time.as_mut().poll(cx)
+        })
+        .await
     }
 
     fn take_due(&self) -> Option<Nanos> {
@@ -121,6 +148,7 @@ impl Tickets {
     }
 
     async fn wait_for_idle(&self) {
+        self.backlogged.set(true);
         poll_fn(|cx| {
             if self.closed.get() || !self.idle.borrow().is_empty() {
                 return Poll::Ready(());
@@ -129,9 +157,10 @@ impl Tickets {
             if self.schedule.borrow().peek().is_none_or(|at| at > now_ns()) {
                 return Poll::Ready(());
             }
-            *self.backlogged.borrow_mut() = Some(cx.waker().clone());
+            *self.pacer.borrow_mut() = Some(cx.waker().clone());
             Poll::Pending
         })
         .await;
+        self.backlogged.set(false);
     }
 }

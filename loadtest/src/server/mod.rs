@@ -31,6 +31,7 @@ use self::{
 use crate::blocking;
 use crate::engine::{Engine, Profile};
 use crate::runtime::{self, Driver};
+use crate::waiting::Waiting;
 
 /// How many engines to start, and of which kind.
 #[derive(Debug, Clone)]
@@ -43,6 +44,7 @@ pub struct FleetOptions {
     pub kind: EngineKind,
     /// CPUs the engines' thread may use; empty leaves it as it is.
     pub cpus: Vec<usize>,
+    pub waiting: Waiting,
 }
 
 /// What answers requests.
@@ -61,6 +63,7 @@ impl Default for FleetOptions {
             model: "sim-8b".into(),
             kind: EngineKind::Instant(InstantOptions::default()),
             cpus: Vec::new(),
+            waiting: Waiting::Sleep,
         }
     }
 }
@@ -88,7 +91,10 @@ impl Fleet {
             if !options.cpus.is_empty() {
                 runtime::pin_to(&options.cpus)?;
             }
-            runtime::block_on(|driver| serve(driver, options, listeners, stats_of_thread, stop))?
+            let waiting = options.waiting;
+            runtime::block_on(|driver| {
+                waiting.during(serve(driver, options, listeners, stats_of_thread, stop))
+            })??
         })?;
         Ok(Self { addresses, stats, stopping, thread: Some(thread) })
     }
