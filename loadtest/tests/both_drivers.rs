@@ -35,6 +35,8 @@ fn instant_engines_answer_every_kind_of_load_on_both_drivers() {
             (&["-n", "500", "-c", "8"][..], 500),
             (&["-n", "60", "-c", "4", "--body", "100k"], 60),
             (&["-n", "200", "--rate", "2000", "--poisson"], 200),
+            (&["-n", "200", "--rate", "2000", "--busy-poll"], 200),
+            (&["-n", "500", "-c", "8", "--busy-poll"], 500),
             (&["-n", "40", "-c", "8", "--stream"], 40),
         ] {
             for url in &engines.urls {

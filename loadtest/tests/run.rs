@@ -41,14 +41,71 @@ fn every_workload_is_sent_proved_and_counted_at_the_engines() {
 #[test]
 fn rates_by_schedule_last_as_long_as_it_does() {
     let engines = Engines::start(false, &["-n", "2", "--instant"]);
-    let report = report(&run(&engines.urls[0], "--schedule 50:0.4,0:0.2,100:0.2 -w 0 --json -"));
-    // The last one is due 10 ms before the end.
-    let measured = report["measured_s"].as_f64().unwrap();
-    assert!((0.789..0.801).contains(&measured), "{report}");
-    // 20 and the one at the end of the first step, then 20 of which the last is due at the end. A
-    // machine that stands still leaves some unsent.
-    let count = |name: &str| report[name].as_u64().unwrap();
-    assert_eq!((count("succeeded") + count("unsent"), count("failed")), (40, 0), "{report}");
+    for (arguments, due, measured_s) in [
+        // 20 and the one at the end of the first step, then 20 of which the last is due at the end.
+        ("--schedule 50:0.4,0:0.2,100:0.2", 40, 0.8),
+        // It ends in a pause: 4, and the one at the end of the first step.
+        ("--schedule 10:0.4,0:0.4", 5, 0.8),
+        ("--schedule 10:0.4,0:0.4 --busy-poll", 5, 0.8),
+        // At 0 s only; the next one would be at 2 s.
+        ("--rate 0.5 --duration 0.7", 1, 0.7),
+        // A limit of requests ends it before: at 0 s and at 0.1 s.
+        ("--schedule 10:0.4,0:0.4 --requests 2", 2, 0.1),
+    ] {
+        let report = report(&run(&engines.urls[0], &format!("{arguments} --warmup 0 --json -")));
+        // A machine that stands still leaves some unsent.
+        let count = |name: &str| report[name].as_u64().unwrap();
+        let all = (count("succeeded") + count("unsent"), count("failed"));
+        assert_eq!(all, (due, 0), "{arguments}: {report}");
+        let (measured, is_limited) = (&report["measured_s"], arguments.contains("--requests"));
+        let measured = measured.as_f64().unwrap();
+        if is_limited {
+            assert!((measured_s..0.4).contains(&measured), "{arguments}: {report}");
+        } else {
+            assert!((measured - measured_s).abs() < 1e-6, "{arguments}: {report}");
+        }
+    }
+}
+
+#[test]
+fn an_interrupt_ends_a_pause() {
+    let engines = Engines::start(false, &["-n", "2", "--instant"]);
+    for waiting in [&[][..], &["--busy-poll"]] {
+        let arguments =
+            ["run", &engines.urls[0], "--quiet", "--schedule", "20:0.2,0:60", "-w", "0"];
+        let child = command(false)
+            .args(arguments)
+            .args(waiting)
+            .args(["--json", "-"])
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(std::time::Duration::from_secs(1));
+        // SAFETY: plain system call; the child has not been waited for.
+        unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGINT) };
+        let report = report(&child.wait_with_output().unwrap());
+        // 4, and the one at the end of the first step.
+        assert_eq!(report["succeeded"], 5, "{report}");
+        assert!(report["measured_s"].as_f64().unwrap() < 30.0, "{report}");
+    }
+}
+
+#[test]
+fn how_late_requests_were_sent_is_said() {
+    let engines = Engines::start(false, &["-n", "2", "--instant", "--busy-poll"]);
+    for (flag, waiting) in [("", "sleep"), ("--busy-poll", "busy_poll")] {
+        let arguments = format!("--rate 500 --duration 0.6 --warmup 0 {flag}");
+        let report = report(&run(&engines.urls[0], &format!("{arguments} --json -")));
+        assert_eq!(report["client_waiting"], waiting);
+        let of = |times: &str, what: &str| report[times][what].as_f64().unwrap();
+        assert_eq!(of("sent_late_ms", "count"), of("latency_ms", "count"), "{report}");
+        let (sent, answered) = (of("sent_late_ms", "p50"), of("latency_ms", "p50"));
+        assert!(0.0 < sent && sent < answered, "{report}");
+        let text = run(&engines.urls[0], &arguments).stdout;
+        let text = String::from_utf8(text).unwrap();
+        let said = if flag.is_empty() { "sleeps" } else { "busy-polls" };
+        assert!(text.contains("sent late by") && text.contains(said), "{text}");
+    }
 }
 
 #[test]
