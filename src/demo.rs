@@ -19,13 +19,14 @@ pub fn run(args: DemoArgs) -> ExitCode {
         Err(error) => return fail(&format!("cannot find this program: {error}")),
     };
     let warmup = Duration::from_secs((args.seconds / WARMUP_SHARE).max(1));
-    let options = DemoOptions {
+    let mut options = DemoOptions {
         engines: args.engines,
         policies: args.policies.iter().map(|policy| policy.as_str().to_owned()).collect(),
-        warmup,
-        duration: Duration::from_secs(args.seconds).saturating_sub(warmup).max(warmup),
         ..DemoOptions::default()
     };
+    options.conversations.warmup = warmup;
+    options.conversations.duration =
+        Duration::from_secs(args.seconds).saturating_sub(warmup).max(warmup);
     let log = std::env::temp_dir().join(format!("smg-demo-{}.log", std::process::id()));
     let outcome =
         demo(&options, |policy: &str, engines: &[String]| start(&program, policy, engines, &log));

@@ -9,6 +9,7 @@ use smg_loadtest::compare::{
     ArmKind, ArmSpec, CompareOptions, RoutingOptions, Scenario, VersionSource, compare, html,
 };
 use smg_loadtest::engine::Profile;
+use smg_loadtest::load::ConversationOptions;
 use smg_loadtest::process::CommandTemplate;
 use smg_loadtest::runtime::allowed_cpus;
 
@@ -50,15 +51,17 @@ fn options() -> CompareOptions {
         routing: Some(RoutingOptions {
             engines: 3,
             profile,
-            arrivals_per_s: 40.0,
-            system_prompts: 12,
-            system_prompt_chars: 1_600,
-            turns: 2,
-            answer_tokens: 4,
-            think_time: Duration::from_millis(20),
-            warmup: Duration::from_millis(300),
-            duration: Duration::from_millis(1_500),
-            ..RoutingOptions::default()
+            conversations: ConversationOptions {
+                arrivals_per_s: 40.0,
+                system_prompts: 12,
+                system_prompt_chars: 1_600,
+                turns: 2,
+                answer_tokens: 4,
+                think_time: Duration::from_millis(20),
+                warmup: Duration::from_millis(300),
+                duration: Duration::from_millis(1_500),
+                ..RoutingOptions::default().conversations
+            },
         }),
         runs: 1,
         time: Duration::from_millis(200),

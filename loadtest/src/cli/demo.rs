@@ -69,11 +69,12 @@ pub fn main(args: Args) -> Result<(), Failure> {
     }
     match args.arrivals {
         None => {}
-        Some(rate) if rate > 0.0 && rate <= 1e5 => options.arrivals_per_s = rate,
+        Some(rate) if rate > 0.0 && rate <= 1e5 => options.conversations.arrivals_per_s = rate,
         Some(rate) => return Err(Failure::Usage(format!("{rate} is no rate of arrivals"))),
     }
-    options.system_prompts = args.system_prompts.unwrap_or(options.system_prompts);
-    options.duration = args.duration.unwrap_or(options.duration);
+    let conversations = &mut options.conversations;
+    conversations.system_prompts = args.system_prompts.unwrap_or(conversations.system_prompts);
+    conversations.duration = args.duration.unwrap_or(conversations.duration);
     let log = std::env::temp_dir().join(format!("smg-loadtest-demo-{}.log", std::process::id()));
     let start = |policy: &str, engines: &[String]| -> Result<GatewayHandle, String> {
         let text = |error: &dyn std::fmt::Display| error.to_string();

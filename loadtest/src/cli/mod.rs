@@ -151,20 +151,21 @@ mod tests {
     #[test]
     fn the_demo_names_its_defaults() {
         let options = smg_loadtest::demo::DemoOptions::default();
+        let conversations = &options.conversations;
         let command = Cli::command();
         let demo = command.find_subcommand("demo").unwrap();
         for (flag, default) in [
             ("cache_blocks", options.profile.cache_blocks.to_string()),
-            ("arrivals", options.arrivals_per_s.to_string()),
-            ("system_prompts", options.system_prompts.to_string()),
-            ("duration", options.duration.as_secs().to_string()),
+            ("arrivals", conversations.arrivals_per_s.to_string()),
+            ("system_prompts", conversations.system_prompts.to_string()),
+            ("duration", conversations.duration.as_secs().to_string()),
         ] {
             let arg = demo.get_arguments().find(|arg| arg.get_id() == flag).unwrap();
             let help = arg.get_help().unwrap().to_string();
             assert!(help.contains(&format!("[default: {default}]")), "{flag}: {help}");
         }
-        assert_eq!(options.warmup.as_secs(), 5, "as --duration says");
-        assert_eq!(options.system_prompt_chars, 4 * 2000, "as --system-prompts says");
+        assert_eq!(conversations.warmup.as_secs(), 5, "as --duration says");
+        assert_eq!(conversations.system_prompt_chars, 4 * 2000, "as --system-prompts says");
     }
 
     #[test]

@@ -14,11 +14,9 @@ pub use result::{RoutingArm, RoutingResult};
 use super::plan::Phase;
 use super::{ArmSpec, Bench, Outcome};
 use crate::engine::{CHARS_PER_TOKEN, Profile};
-use crate::load::bodies::Script;
 use crate::load::{ConversationOptions, Target, TargetError};
 use crate::runtime;
 use crate::server::{EngineKind, Fleet, FleetOptions};
-use crate::waiting::Waiting;
 use measure::{RoutingSample, measure};
 
 /// The engines and the conversations of the routing load.
@@ -26,18 +24,8 @@ use measure::{RoutingSample, measure};
 pub struct RoutingOptions {
     pub engines: usize,
     pub profile: Profile,
-    /// New conversations per second, at random times.
-    pub arrivals_per_s: f64,
-    pub system_prompts: usize,
-    pub system_prompt_chars: usize,
-    pub turns: usize,
-    pub question_chars: usize,
-    pub answer_tokens: u32,
-    pub think_time: Duration,
-    /// Per run: time that is not measured, and time that is.
-    pub warmup: Duration,
-    pub duration: Duration,
-    pub seed: u64,
+    /// Of each run; they go to its arm, whatever targets are named here.
+    pub conversations: ConversationOptions,
 }
 
 /// The same for the reader of a report; sizes in tokens.
@@ -67,16 +55,16 @@ impl Default for RoutingOptions {
         Self {
             engines: 8,
             profile: Profile { cache_blocks: 2_000, ..profile },
-            arrivals_per_s: 24.0,
-            system_prompts: 48,
-            system_prompt_chars: 8_000,
-            turns: 4,
-            question_chars: 160,
-            answer_tokens: 32,
-            think_time: Duration::from_millis(300),
-            warmup: Duration::from_secs(2),
-            duration: Duration::from_secs(6),
-            seed: 1,
+            conversations: ConversationOptions {
+                model: FleetOptions::default().model,
+                arrivals_per_s: 24.0,
+                system_prompts: 48,
+                think_time: Duration::from_millis(300),
+                warmup: Duration::from_secs(2),
+                duration: Duration::from_secs(6),
+                timeout: Duration::from_secs(20),
+                ..ConversationOptions::default()
+            },
         }
     }
 }
@@ -84,31 +72,29 @@ impl Default for RoutingOptions {
 /// What starting and stopping a gateway and waiting for the last answers takes, about.
 const AROUND_A_RUN: Duration = Duration::from_millis(1_500);
 
-/// Given up on when not answered within this time.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
-
 impl RoutingOptions {
     /// How long one run takes, about.
     pub(super) fn time_of_a_run(&self) -> Duration {
-        self.warmup + self.duration + AROUND_A_RUN
+        self.conversations.warmup + self.conversations.duration + AROUND_A_RUN
     }
 
     pub(super) fn workload(&self) -> Workload {
         let Profile { name, cache_blocks, block_tokens, .. } = self.profile;
+        let chats = &self.conversations;
         Workload {
             engines: self.engines,
             profile: name,
             cache_tokens_per_engine: u64::from(cache_blocks) * u64::from(block_tokens),
-            conversations_per_s: self.arrivals_per_s,
-            turns: self.turns,
-            system_prompts: self.system_prompts,
-            system_prompt_tokens: self.system_prompt_chars / CHARS_PER_TOKEN,
-            question_tokens: self.question_chars / CHARS_PER_TOKEN,
-            answer_tokens: self.answer_tokens,
-            think_s: self.think_time.as_secs_f64(),
-            warmup_s: self.warmup.as_secs_f64(),
-            measured_s: self.duration.as_secs_f64(),
-            seed: self.seed,
+            conversations_per_s: chats.arrivals_per_s,
+            turns: chats.turns,
+            system_prompts: chats.system_prompts,
+            system_prompt_tokens: chats.system_prompt_chars / CHARS_PER_TOKEN,
+            question_tokens: chats.question_chars / CHARS_PER_TOKEN,
+            answer_tokens: chats.answer_tokens,
+            think_s: chats.think_time.as_secs_f64(),
+            warmup_s: chats.warmup.as_secs_f64(),
+            measured_s: chats.duration.as_secs_f64(),
+            seed: chats.seed,
         }
     }
 
@@ -119,22 +105,9 @@ impl RoutingOptions {
     ) -> Result<ConversationOptions, TargetError> {
         Ok(ConversationOptions {
             targets: urls.iter().map(|url| Target::parse(url)).collect::<Result<_, _>>()?,
-            model: FleetOptions::default().model,
-            arrivals_per_s: self.arrivals_per_s,
-            system_prompts: self.system_prompts,
-            system_prompt_chars: self.system_prompt_chars,
-            turns: self.turns,
-            question_chars: self.question_chars,
-            answer_tokens: self.answer_tokens,
-            think_time: self.think_time,
-            warmup: self.warmup,
-            duration: self.duration,
-            timeout: ANSWER_TIMEOUT,
-            script: Script::English,
-            proves: false,
-            waiting: Waiting::Sleep,
             // All arms hear the same in one round, and something else in the next.
-            seed: self.seed + round as u64,
+            seed: self.conversations.seed + round as u64,
+            ..self.conversations.clone()
         })
     }
 }

@@ -11,13 +11,11 @@ use serde::Serialize;
 
 use crate::blocking;
 use crate::engine::Profile;
-use crate::load::bodies::Script;
 use crate::load::{
     ConversationOptions, Observer, Progress, Quantiles, Report, Target, TargetError,
     run_conversations,
 };
 use crate::server::{EngineKind, EngineSnapshot, Fleet, FleetOptions};
-use crate::waiting::Waiting;
 use table::Live;
 
 /// What to demonstrate. The default takes about 35 seconds.
@@ -27,19 +25,8 @@ pub struct DemoOptions {
     pub profile: Profile,
     /// Policies in the order they are shown; the last one is compared with the first.
     pub policies: Vec<String>,
-    pub model: String,
-    /// New conversations per second.
-    pub arrivals_per_s: f64,
-    pub system_prompts: usize,
-    pub system_prompt_chars: usize,
-    pub turns: usize,
-    pub question_chars: usize,
-    pub answer_tokens: u32,
-    pub think_time: Duration,
-    /// Per policy: time that is not measured, and time that is.
-    pub warmup: Duration,
-    pub duration: Duration,
-    pub seed: u64,
+    /// Of each policy; they go to its gateway, whatever targets are named here.
+    pub conversations: ConversationOptions,
 }
 
 impl Default for DemoOptions {
@@ -49,17 +36,12 @@ impl Default for DemoOptions {
             // Known by name, see `Profile::all`.
             profile: Profile::named("demo").unwrap_or_else(|_| Profile::all().remove(0)),
             policies: vec!["round_robin".into(), "cache_aware".into()],
-            model: "demo-8b".into(),
-            arrivals_per_s: 10.0,
-            system_prompts: 24,
-            system_prompt_chars: 8_000,
-            turns: 4,
-            question_chars: 160,
-            answer_tokens: 32,
-            think_time: Duration::from_millis(400),
-            warmup: Duration::from_secs(5),
-            duration: Duration::from_secs(11),
-            seed: 1,
+            conversations: ConversationOptions {
+                model: "demo-8b".into(),
+                warmup: Duration::from_secs(5),
+                duration: Duration::from_secs(11),
+                ..ConversationOptions::default()
+            },
         }
     }
 }
@@ -143,7 +125,7 @@ fn demo_on<E: std::fmt::Display>(
 ) -> Result<DemoReport, DemoError> {
     let fleet = Fleet::start(&FleetOptions {
         count: options.engines,
-        model: options.model.clone(),
+        model: options.conversations.model.clone(),
         kind: EngineKind::Simulated(options.profile.clone()),
         ..FleetOptions::default()
     })
@@ -151,7 +133,7 @@ fn demo_on<E: std::fmt::Display>(
     live.show(&options.introduction());
     let mut report = DemoReport {
         engines: options.engines,
-        system_prompts: options.system_prompts,
+        system_prompts: options.conversations.system_prompts,
         arms: Vec::new(),
     };
     for policy in &options.policies {
@@ -172,7 +154,9 @@ fn demo_on<E: std::fmt::Display>(
             live: &mut live,
             finished: &report.arms,
         };
-        let result = run_conversations(&options.workload(target), &mut watch);
+        let conversations =
+            ConversationOptions { targets: vec![target], ..options.conversations.clone() };
+        let result = run_conversations(&conversations, &mut watch);
         let arm = watch.arm(&result.map_err(DemoError::Load)?);
         gateway.stop();
         report.arms.push(arm);
@@ -182,32 +166,13 @@ fn demo_on<E: std::fmt::Display>(
 }
 
 impl DemoOptions {
-    fn workload(&self, target: Target) -> ConversationOptions {
-        ConversationOptions {
-            targets: vec![target],
-            model: self.model.clone(),
-            arrivals_per_s: self.arrivals_per_s,
-            system_prompts: self.system_prompts,
-            system_prompt_chars: self.system_prompt_chars,
-            turns: self.turns,
-            question_chars: self.question_chars,
-            answer_tokens: self.answer_tokens,
-            think_time: self.think_time,
-            warmup: self.warmup,
-            duration: self.duration,
-            timeout: Duration::from_secs(30),
-            script: Script::English,
-            proves: false,
-            waiting: Waiting::Sleep,
-            seed: self.seed,
-        }
-    }
-
     fn introduction(&self) -> String {
+        let ConversationOptions { system_prompts, system_prompt_chars, turns, .. } =
+            self.conversations;
         let blocks = u64::from(self.profile.cache_blocks);
         let cache_tokens = blocks * u64::from(self.profile.block_tokens);
-        let prompt_tokens = self.system_prompt_chars / crate::engine::CHARS_PER_TOKEN;
-        let all_prompts = (prompt_tokens * self.system_prompts) as u64;
+        let prompt_tokens = system_prompt_chars / crate::engine::CHARS_PER_TOKEN;
+        let all_prompts = (prompt_tokens * system_prompts) as u64;
         let fits = if all_prompts <= cache_tokens {
             "every engine could cache them all"
         } else if all_prompts <= cache_tokens * self.engines as u64 {
@@ -215,15 +180,14 @@ impl DemoOptions {
         } else {
             "too many for all caches together"
         };
-        let seconds = (self.warmup + self.duration).as_secs() * self.policies.len() as u64;
+        let each = self.conversations.warmup + self.conversations.duration;
+        let seconds = each.as_secs() * self.policies.len() as u64;
         format!(
             "{} simulated engines, each with a prefix cache of {cache_tokens} tokens.\n\
-             Chats of {} turns over {} system prompts of {prompt_tokens} tokens: {all_prompts} in \
-             all, {fits}.\n\
+             Chats of {turns} turns over {system_prompts} system prompts of {prompt_tokens} tokens: \
+             {all_prompts} in all, {fits}.\n\
              The same chats go through the gateway under {}: {seconds} seconds.\n",
             self.engines,
-            self.turns,
-            self.system_prompts,
             self.policies.join(", then "),
         )
     }
@@ -299,18 +263,21 @@ mod tests {
     fn a_demo_reports_each_policy_from_the_engines_counters() {
         let options = DemoOptions {
             engines: 2,
-            warmup: Duration::from_millis(300),
-            duration: Duration::from_millis(700),
             profile: Profile {
                 step_base_ns: 1_000_000,
                 decode_request_ns: 1_000,
                 prefill_token_ns: 1_000,
                 ..Profile::named("demo").unwrap()
             },
-            system_prompts: 2,
-            answer_tokens: 4,
-            arrivals_per_s: 30.0,
-            think_time: Duration::from_millis(10),
+            conversations: ConversationOptions {
+                system_prompts: 2,
+                answer_tokens: 4,
+                arrivals_per_s: 30.0,
+                think_time: Duration::from_millis(10),
+                warmup: Duration::from_millis(300),
+                duration: Duration::from_millis(700),
+                ..DemoOptions::default().conversations
+            },
             ..DemoOptions::default()
         };
         let mut started = Vec::new();

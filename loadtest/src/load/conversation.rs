@@ -49,6 +49,30 @@ pub struct ConversationOptions {
     pub seed: u64,
 }
 
+impl Default for ConversationOptions {
+    /// Four turns over system prompts of 2,000 tokens, 10 s of them, sent nowhere yet.
+    fn default() -> Self {
+        Self {
+            targets: Vec::new(),
+            model: "sim-8b".into(),
+            arrivals_per_s: 10.0,
+            system_prompts: 24,
+            system_prompt_chars: 8_000,
+            turns: 4,
+            question_chars: 160,
+            answer_tokens: 32,
+            think_time: Duration::from_millis(400),
+            warmup: Duration::ZERO,
+            duration: Duration::from_secs(10),
+            timeout: Duration::from_secs(30),
+            script: Script::English,
+            proves: false,
+            waiting: Waiting::Sleep,
+            seed: 1,
+        }
+    }
+}
+
 /// Conversations under way at most; one more waits, and its wait is counted.
 const MAX_CONVERSATIONS: usize = 10_000;
 
@@ -225,13 +249,11 @@ mod tests {
             question_chars: 40,
             answer_tokens: 2,
             think_time: Duration::ZERO,
-            warmup: Duration::ZERO,
             duration: Duration::from_millis(300),
             timeout: Duration::from_secs(10),
-            script: Script::English,
             proves: true,
-            waiting: Waiting::Sleep,
             seed: 2,
+            ..ConversationOptions::default()
         };
         let report = run_conversations(&options, &mut ()).unwrap();
         let received = fleets.each_ref().map(|fleet| fleet.snapshots()[0].received);
@@ -256,13 +278,11 @@ mod tests {
             question_chars: 80,
             answer_tokens: 8,
             think_time: Duration::from_millis(5),
-            warmup: Duration::ZERO,
             duration: Duration::from_millis(1_000),
             timeout: Duration::from_secs(10),
-            script: Script::English,
             proves: true,
-            waiting: Waiting::Sleep,
             seed: 5,
+            ..ConversationOptions::default()
         };
         let report = run_conversations(&options, &mut ()).unwrap();
         assert_eq!(report.failed, 0);

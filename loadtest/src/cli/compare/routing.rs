@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use smg_loadtest::compare::RoutingOptions;
 use smg_loadtest::engine::Profile;
+use smg_loadtest::load::ConversationOptions;
 
 use crate::cli::{Failure, seconds};
 
@@ -61,7 +62,8 @@ impl RoutingArgs {
         let profile = Profile { cache_blocks: self.cache_blocks, ..profile };
         // A chat grows by a question and an answer with every turn.
         let standard = RoutingOptions::default();
-        let question = standard.question_chars / smg_loadtest::engine::CHARS_PER_TOKEN;
+        let question =
+            standard.conversations.question_chars / smg_loadtest::engine::CHARS_PER_TOKEN;
         let longest = u64::from(self.system_prompt_tokens)
             + u64::from(self.turns) * (question as u64 + u64::from(self.answer_tokens) + 16);
         if longest > u64::from(profile.longest_request()) {
@@ -74,16 +76,18 @@ impl RoutingArgs {
         Ok(RoutingOptions {
             engines: usize::from(self.engines),
             profile,
-            arrivals_per_s: self.arrivals,
-            system_prompts: self.system_prompts as usize,
-            system_prompt_chars: self.system_prompt_tokens as usize
-                * smg_loadtest::engine::CHARS_PER_TOKEN,
-            turns: self.turns as usize,
-            answer_tokens: self.answer_tokens,
-            warmup: self.routing_warmup,
-            duration: self.routing_seconds,
-            seed: self.seed,
-            ..standard
+            conversations: ConversationOptions {
+                arrivals_per_s: self.arrivals,
+                system_prompts: self.system_prompts as usize,
+                system_prompt_chars: self.system_prompt_tokens as usize
+                    * smg_loadtest::engine::CHARS_PER_TOKEN,
+                turns: self.turns as usize,
+                answer_tokens: self.answer_tokens,
+                warmup: self.routing_warmup,
+                duration: self.routing_seconds,
+                seed: self.seed,
+                ..standard.conversations
+            },
         })
     }
 }
