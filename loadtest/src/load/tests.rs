@@ -8,6 +8,7 @@ use super::schedule::Spacing;
 use super::*;
 use crate::engine::Profile;
 use crate::server::{EngineKind, Fleet, FleetOptions, InstantOptions};
+use crate::waiting::Waiting;
 
 fn fleet(kind: EngineKind) -> Fleet {
     let options = FleetOptions { count: 1, model: "m".into(), kind, ..FleetOptions::default() };
@@ -32,7 +33,7 @@ fn options(url: &str, load: Load, stream: bool) -> RunOptions {
             headers: Vec::new(),
         },
         proves: false,
-        waiting: crate::waiting::Waiting::Sleep,
+        waiting: Waiting::Sleep,
         seed: 1,
         first_number: 0,
         target,
@@ -147,8 +148,50 @@ fn refused_connections_and_error_statuses_are_classed() {
     assert_eq!(report.connects, 1, "an error answer keeps the connection");
 }
 
+/// Seconds told of.
+#[derive(Default)]
+struct Ticks(u32);
+
+impl Observer for Ticks {
+    fn tick(&mut self, _: &Progress<'_>) {
+        self.0 += 1;
+    }
+}
+
+#[test]
+fn timers_go_on_while_client_and_engines_poll() {
+    let options_of_fleet = FleetOptions {
+        count: 1,
+        model: "m".into(),
+        kind: EngineKind::Instant(InstantOptions { events: 3, ..InstantOptions::default() }),
+        waiting: Waiting::BusyPoll,
+        ..FleetOptions::default()
+    };
+    let fleet = Fleet::start(&options_of_fleet).unwrap();
+    // Two a second, due at 0, 0.5, 1 and 1.5 s; an engine's events are 5 ms apart by its own timer.
+    let load = Load::Open { rate_per_s: 2.0, spacing: Spacing::Uniform, max_connections: 8 };
+    let options = RunOptions {
+        duration: Duration::from_millis(1_900),
+        max_requests: None,
+        waiting: Waiting::BusyPoll,
+        ..options(&fleet.urls()[0], load, true)
+    };
+    let mut ticks = Ticks::default();
+    let report = run(&options, &mut ticks).unwrap();
+    assert_eq!((report.succeeded, report.failed), (4, 0));
+    assert!(ticks.0 >= 1);
+    assert!((report.measured_s - 1.9).abs() < 1e-6, "{}", report.measured_s);
+    assert!(report.latency_ms.p50 >= 10.0, "{:?}", report.latency_ms);
+}
+
 #[test]
 fn a_silent_server_times_out_and_a_leaving_client_frees_its_slot() {
+    for waiting in [Waiting::Sleep, Waiting::BusyPoll] {
+        times_out_and_frees_its_slot(waiting);
+    }
+}
+
+fn times_out_and_frees_its_slot(waiting: Waiting) {
     // One step takes a minute.
     let profile = Profile { step_base_ns: 60_000_000_000, ..Profile::named("demo").unwrap() };
     let fleet = fleet(EngineKind::Simulated(profile));
@@ -156,6 +199,7 @@ fn a_silent_server_times_out_and_a_leaving_client_frees_its_slot() {
     let run_options = RunOptions {
         max_requests: Some(2),
         timeout: Duration::from_millis(100),
+        waiting,
         ..options(&fleet.urls()[0], load, true)
     };
     let report = run(&run_options, &mut ()).unwrap();
