@@ -2,6 +2,9 @@
 //!
 //! A slot counts the heads that lie behind it because it was taken when they came. So a search ends
 //! where nobody went further, removal leaves no tombstone, and no head ever moves within a table.
+//!
+//! Searches follow marks of two bytes per slot, which stay in the CPU's caches where the slots do not:
+//! what is not there rarely costs a cache miss, what is there rarely more than one.
 
 use super::super::arena::NIL;
 use super::super::prefetch::prefetch;
@@ -16,12 +19,22 @@ const NAMESPACE: usize = 1;
 const HOLDERS: usize = 2;
 const LINKS: usize = HOLDERS + MAX_HEAD_HOLDERS;
 const STATE: usize = LINKS + 1;
-/// Heads that went past this slot; whoever holds it, if anybody.
-const PASSED: usize = STATE + 1;
 
-const TAKEN: u64 = 1;
-const HAS_NAMESPACE: u64 = 2;
+const HAS_NAMESPACE: u64 = 1;
 const LEVEL_SHIFT: u32 = 16;
+
+/// What a search sees of a slot.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Mark {
+    /// Of the head in the slot; [`VACANT`] without one.
+    tag: u8,
+    /// Heads that went past this slot, whoever holds it, if anybody. Once [`MANY`], always: a search
+    /// that goes on for nothing finds nothing wrong.
+    passed: u8,
+}
+
+const VACANT: u8 = 0;
+const MANY: u8 = u8::MAX;
 
 /// What a table is searched by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +48,7 @@ pub(super) struct Key {
 impl Key {
     fn state(self) -> u64 {
         let namespace = if self.namespace.is_some() { HAS_NAMESPACE } else { 0 };
-        u64::from(self.level) << LEVEL_SHIFT | namespace | TAKEN
+        u64::from(self.level) << LEVEL_SHIFT | namespace
     }
 }
 
@@ -70,6 +83,7 @@ pub(super) struct Links {
 #[derive(Debug, Default)]
 pub(super) struct Slots {
     words: Vec<Words>,
+    marks: Vec<Mark>,
     /// Keys the homes, so that nobody can prepare heads that share one.
     seed: u64,
 }
@@ -77,7 +91,7 @@ pub(super) struct Slots {
 impl Slots {
     /// An empty table; its memory is touched as heads come.
     pub fn new(capacity: usize, seed: u64) -> Self {
-        Self { words: vec![[0; 8]; capacity], seed }
+        Self { words: vec![[0; 8]; capacity], marks: vec![Mark::default(); capacity], seed }
     }
 
     pub fn capacity(&self) -> usize {
@@ -86,7 +100,9 @@ impl Slots {
 
     /// Starts loading the home of `key`.
     pub fn prefetch(&self, key: &Key) {
-        if let Some(words) = self.words.get(self.home(key)) {
+        let (home, _) = self.home(key);
+        if let (Some(mark), Some(words)) = (self.marks.get(home), self.words.get(home)) {
+            prefetch(mark);
             prefetch(words);
         }
     }
@@ -94,15 +110,14 @@ impl Slots {
     /// The slot that holds `key`.
     #[inline]
     pub fn find(&self, key: &Key) -> Option<usize> {
-        let (state, namespace) = (key.state(), key.namespace.unwrap_or(0));
-        let mut at = self.home(key);
+        let (mut at, tag) = self.home(key);
         // Where there are few slots, all of them may have been passed.
-        for _ in 0..self.words.len() {
-            let words = &self.words[at];
-            if words[HASH] == key.hash && words[STATE] == state && words[NAMESPACE] == namespace {
+        for _ in 0..self.marks.len() {
+            let mark = self.marks[at];
+            if mark.tag == tag && self.is_in(at, key) {
                 return Some(at);
             }
-            if words[PASSED] == 0 {
+            if mark.passed == 0 {
                 break;
             }
             at = self.next(at);
@@ -110,17 +125,25 @@ impl Slots {
         None
     }
 
+    #[inline]
+    fn is_in(&self, slot: usize, key: &Key) -> bool {
+        let words = &self.words[slot];
+        words[HASH] == key.hash
+            && words[STATE] == key.state()
+            && words[NAMESPACE] == key.namespace.unwrap_or(0)
+    }
+
     /// Takes a slot for `key`, which is absent. The caller keeps some slots free.
     pub fn insert(&mut self, key: &Key) -> usize {
-        let mut at = self.home(key);
-        while self.words[at][STATE] != 0 {
-            self.words[at][PASSED] += 1;
+        let (mut at, tag) = self.home(key);
+        while self.marks[at].tag != VACANT {
+            let passed = &mut self.marks[at].passed;
+            *passed = passed.saturating_add(1);
             at = self.next(at);
         }
-        let passed = self.words[at][PASSED];
-        let holders = [Holder::NONE; MAX_HEAD_HOLDERS];
-        self.words[at] = [key.hash, key.namespace.unwrap_or(0), 0, 0, 0, 0, key.state(), passed];
-        self.set_holders(at, holders);
+        self.marks[at].tag = tag;
+        self.words[at] = [key.hash, key.namespace.unwrap_or(0), 0, 0, 0, 0, key.state(), 0];
+        self.set_holders(at, [Holder::NONE; MAX_HEAD_HOLDERS]);
         self.set_links(at, Links { older: NIL, newer: NIL });
         at
     }
@@ -128,20 +151,24 @@ impl Slots {
     /// Frees a taken slot.
     pub fn remove(&mut self, slot: usize) {
         if let Some(key) = self.key(slot) {
-            let mut at = self.home(&key);
+            let (mut at, _) = self.home(&key);
             while at != slot {
-                self.words[at][PASSED] -= 1;
+                let passed = &mut self.marks[at].passed;
+                *passed -= u8::from(*passed < MANY);
                 at = self.next(at);
             }
-            self.words[slot][STATE] = 0;
+            self.marks[slot].tag = VACANT;
         }
     }
 
     /// What a slot holds, if anything.
     pub fn key(&self, slot: usize) -> Option<Key> {
+        if self.marks[slot].tag == VACANT {
+            return None;
+        }
         let words = &self.words[slot];
         let state = words[STATE];
-        (state != 0).then(|| Key {
+        Some(Key {
             hash: words[HASH],
             namespace: (state & HAS_NAMESPACE != 0).then_some(words[NAMESPACE]),
             level: (state >> LEVEL_SHIFT) as u16,
@@ -168,12 +195,13 @@ impl Slots {
         self.words[slot][LINKS] = u64::from(links.older) << 32 | u64::from(links.newer);
     }
 
-    /// Spreads keys evenly over any capacity.
+    /// Where a search for `key` begins, spread evenly over any capacity, and the tag of its mark.
     #[inline]
-    fn home(&self, key: &Key) -> usize {
+    fn home(&self, key: &Key) -> (usize, u8) {
         let named = key.hash ^ u64::from(key.level).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mixed = fold(fold(named ^ self.seed, 0x9fb2_1c65_1e98_df25), 0xd6e8_feb8_6659_fd93);
-        ((u128::from(mixed) * self.words.len() as u128) >> 64) as usize
+        let home = ((u128::from(mixed) * self.words.len() as u128) >> 64) as usize;
+        (home, (mixed as u8).max(VACANT + 1))
     }
 
     #[inline]
@@ -218,23 +246,42 @@ mod tests {
             }
         }
         held.iter().for_each(|(_, slot)| slots.remove(*slot));
-        assert!(slots.words.iter().all(|words| words[STATE] == 0 && words[PASSED] == 0));
+        assert!(slots.marks.iter().all(|mark| *mark == Mark::default()));
     }
 
     #[test]
     fn nobody_searches_past_where_others_went() {
         // One home for all: 3 heads in a row, the first slot passed by two of them.
         let mut slots = Slots::new(4, 0);
-        let home = slots.home(&key(0));
-        let same: Vec<Key> = (0..).map(key).filter(|key| slots.home(key) == home).take(4).collect();
+        let home = slots.home(&key(0)).0;
+        let same: Vec<Key> =
+            (0..).map(key).filter(|key| slots.home(key).0 == home).take(4).collect();
         let taken: Vec<usize> = same[..3].iter().map(|key| slots.insert(key)).collect();
         assert_eq!(taken, [home, (home + 1) % 4, (home + 2) % 4]);
-        let passed = |slots: &Slots| taken.iter().map(|&at| slots.words[at][PASSED]).sum::<u64>();
+        let passed = |slots: &Slots| taken.iter().map(|&at| slots.marks[at].passed).sum::<u8>();
         assert_eq!(passed(&slots), 3);
         // The one in the middle goes; the one behind it is found over the gap.
         slots.remove(taken[1]);
         assert_eq!((slots.find(&same[2]), passed(&slots)), (Some(taken[2]), 2));
         assert_eq!(slots.insert(&same[3]), taken[1], "gaps are taken first");
+    }
+
+    #[test]
+    fn more_heads_than_a_mark_can_count_are_all_found() {
+        // 600 slots: some are passed by more than the 255 a mark counts to.
+        let mut slots = Slots::new(600, 5);
+        let near = |key: &Key, slots: &Slots| slots.home(key).0 < 3;
+        let mut keys: Vec<Key> = (0..).map(key).filter(|key| near(key, &slots)).take(500).collect();
+        for key in &keys {
+            slots.insert(key);
+        }
+        assert!(slots.marks.iter().any(|mark| mark.passed == MANY));
+        for gone in keys.split_off(100) {
+            let slot = slots.find(&gone).unwrap();
+            slots.remove(slot);
+            assert_eq!(slots.find(&gone), None);
+        }
+        assert!(keys.iter().all(|key| slots.find(key).is_some()));
     }
 
     #[test]
@@ -246,10 +293,10 @@ mod tests {
     #[test]
     fn homes_under_one_seed_say_nothing_about_those_under_another() {
         let (one, other) = (Slots::new(1024, 1), Slots::new(1024, 2));
-        let prepared: Vec<Key> = (0..1 << 20).map(key).filter(|key| one.home(key) == 0).collect();
+        let prepared: Vec<Key> = (0..1 << 20).map(key).filter(|key| one.home(key).0 == 0).collect();
         assert!(prepared.len() > 900);
         let mut counts = vec![0; 1024];
-        prepared.iter().for_each(|key| counts[other.home(key)] += 1);
+        prepared.iter().for_each(|key| counts[other.home(key).0] += 1);
         assert!(counts.into_iter().max() < Some(20));
     }
 }
