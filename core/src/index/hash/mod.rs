@@ -152,6 +152,7 @@ impl HashIndex {
             return;
         }
         let Some(tenant) = self.enter(worker, now_ms) else { return };
+        keys(heads).for_each(|key| self.table.prefetch(&key));
         for key in keys(heads) {
             let id = match self.table.find(&key) {
                 Some(id) => {
