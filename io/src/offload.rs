@@ -170,7 +170,7 @@ fn read(extractor: &mut Extractor, work: Work, cancelled: &dyn Fn() -> bool) -> 
         match decode::decode(&codings, bytes, limit, cancelled) {
             Ok(decoded) => {
                 let held = decoded.len();
-                (extractor.consume(endpoint, decoded, want).map_err(BodyError::Prompt), held)
+                (extractor.extract_owned(endpoint, &decoded, want).map_err(BodyError::Prompt), held)
             }
             // A decoder may have held more than the limit, in its window.
             Err(error) => (Err(BodyError::Decode(error)), usize::MAX),
