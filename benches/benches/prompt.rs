@@ -73,7 +73,7 @@ fn with_tools(mut body: Value, tools: usize) -> Value {
     body
 }
 
-/// Adds a message whose image is a data URL. A body of 6 MB is pruned before it is parsed.
+/// Adds a message whose image is a data URL. A body of 6 MB is not copied to be parsed.
 fn with_image(mut body: Value, bytes: usize) -> Value {
     let image = json!({"type": "image_url", "image_url": {"url": "data:".repeat(bytes / 5)}});
     if let Some(messages) = body["messages"].as_array_mut() {

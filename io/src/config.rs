@@ -456,6 +456,9 @@ impl Default for AdmissionConfig {
 pub struct LimitsConfig {
     /// Largest request body in bytes; at least 1.
     pub max_payload_size: usize,
+    /// Bytes of request bodies held at a time over all connections, at least
+    /// [`LimitsConfig::max_payload_size`]; `None` is half of the memory the process may use.
+    pub max_body_memory: Option<usize>,
     /// Client connections open at a time over all shards; at least 1.
     pub max_connections: usize,
     /// From dispatch to the worker's response head; at least 1.
@@ -476,6 +479,7 @@ impl Default for LimitsConfig {
     fn default() -> Self {
         Self {
             max_payload_size: 512 << 20,
+            max_body_memory: None,
             max_connections: 65_536,
             request_timeout_secs: 1800,
             connect_timeout_secs: 2,
@@ -484,6 +488,15 @@ impl Default for LimitsConfig {
             stream_idle_timeout_secs: None,
             upstream_pool_idle_timeout_secs: 3,
         }
+    }
+}
+
+impl LimitsConfig {
+    /// The budget of all request bodies in bytes, where the process may use so much memory, if that is
+    /// known. A body of the largest size always has room, if it is alone.
+    pub fn body_memory(&self, usable: Option<u64>) -> usize {
+        let half = usable.map_or(0, |bytes| usize::try_from(bytes / 2).unwrap_or(usize::MAX));
+        self.max_body_memory.unwrap_or(half.max(self.max_payload_size))
     }
 }
 

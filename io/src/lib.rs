@@ -5,6 +5,7 @@
 //! state of published epochs and exact counts, and talk through [`runtime::mailbox`]es.
 
 pub mod admin;
+pub mod body_memory;
 pub mod config;
 pub mod control;
 pub mod fleet;

@@ -7,8 +7,8 @@ use smg_core::fleet::{InFlightGuard, ModelId, WorkerId};
 use smg_core::index::Garbage;
 use smg_core::policy::consistent_hashing::HashedRequest;
 use smg_core::policy::sticky::KeyPermit;
-use smg_core::prompt::OwnedPrompt;
 
+use crate::offload::LentPrompt;
 use crate::owner::{Ask, Key, RouteError, Session};
 
 /// A message in a shard's mailbox.
@@ -56,12 +56,12 @@ enum OwnedKey {
     Text(Box<str>),
     Tokens(Box<[u32]>),
     /// Of a prompt that is too large to be copied.
-    Prompt(Arc<OwnedPrompt>),
+    Prompt(Arc<LentPrompt>),
 }
 
 impl OwnedAsk {
     /// Copies what the owner reads, except for the key if that is `prompt`'s.
-    pub fn of(ask: &Ask<'_>, prompt: Option<&Arc<OwnedPrompt>>) -> Self {
+    pub fn of(ask: &Ask<'_>, prompt: Option<&Arc<LentPrompt>>) -> Self {
         Self {
             key: match (ask.key, prompt) {
                 (_, Some(prompt)) => OwnedKey::Prompt(prompt.clone()),

@@ -2,9 +2,9 @@
 //! codings of compressed bodies and reads prompts out of them.
 //!
 //! A body is lent, not copied: the buffer moves to the pool and comes back with the prompt. What is
-//! decoded never leaves the pool. So memory is bounded by the requests that are held anyway, by one
-//! decoded body per thread with the window of its decoder (up to 16 MiB) and the parser's tape (up to
-//! 100 MiB), and by the prompts of those that wait for a decision.
+//! decoded never leaves the pool, and is held there once. It counts in the budget of all bodies, and so
+//! do large prompts until they are decided on. Beside that a thread has the window of a decoder (up to
+//! 16 MiB), and of a body up to 4 MiB the copy that is parsed and the parser's tape (up to 100 MiB).
 
 use std::io;
 use std::ops::Range;
@@ -12,9 +12,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crossbeam::queue::ArrayQueue;
-use smg_core::prompt::{Endpoint, Extractor, OwnedPrompt, PromptError, Want};
+use smg_core::prompt::{Endpoint, Extractor, OwnedPrompt, Prompt, PromptError, Want};
 use tracing::{error, warn};
 
+use crate::body_memory::{BodyMemory, Buffer, Exhausted, Hold};
 use crate::http::coding::Coding;
 use crate::runtime::{cpus, slice};
 
@@ -38,19 +39,40 @@ pub struct Work {
     /// Codings to undo, in the order they were applied.
     pub codings: Vec<Coding>,
     /// The request.
-    pub buf: Vec<u8>,
+    pub buf: Buffer,
     /// The body in it.
     pub body: Range<usize>,
     /// Most bytes of the decoded body.
     pub limit: usize,
+    /// The budget of what is decoded, and of the prompt.
+    pub memory: Arc<BodyMemory>,
 }
 
 /// What became of it.
 pub struct Done {
     /// The request, as it was.
-    pub buf: Vec<u8>,
+    pub buf: Buffer,
     /// What it routes on.
-    pub prompt: Result<OwnedPrompt, BodyError>,
+    pub prompt: Result<LentPrompt, BodyError>,
+}
+
+/// A prompt that was read by the pool, and what it holds of the budget.
+pub struct LentPrompt {
+    prompt: OwnedPrompt,
+    _hold: Hold,
+}
+
+impl LentPrompt {
+    fn new(prompt: OwnedPrompt, memory: &Arc<BodyMemory>) -> Result<Self, BodyError> {
+        let mut hold = Hold::default();
+        hold.cover(memory, prompt.bytes()).map_err(BodyError::NoRoom)?;
+        Ok(Self { prompt, _hold: hold })
+    }
+
+    /// What it says.
+    pub fn prompt(&self) -> Prompt<'_> {
+        self.prompt.prompt()
+    }
 }
 
 /// Why a body has no prompt.
@@ -60,6 +82,8 @@ pub enum BodyError {
     Decode(DecodeError),
     /// It cannot be read.
     Prompt(PromptError),
+    /// It can, and there is no room for it.
+    NoRoom(Exhausted),
 }
 
 struct Job {
@@ -162,16 +186,18 @@ fn run(queue: &async_channel::Receiver<Job>, trim: fn()) {
 
 /// Also how many bytes were held for it meanwhile.
 fn read(extractor: &mut Extractor, work: Work, cancelled: &dyn Fn() -> bool) -> (Done, usize) {
-    let Work { endpoint, want, codings, buf, body, limit } = work;
+    let Work { endpoint, want, codings, buf, body, limit, memory } = work;
     let bytes = buf.get(body).unwrap_or_default();
+    let mut extract = |bytes: &[u8]| {
+        let prompt = extractor.extract_owned(endpoint, bytes, want).map_err(BodyError::Prompt)?;
+        LentPrompt::new(prompt, &memory)
+    };
     let (prompt, held) = if codings.is_empty() {
-        (extractor.extract_owned(endpoint, bytes, want).map_err(BodyError::Prompt), bytes.len())
+        (extract(bytes), bytes.len())
     } else {
-        match decode::decode(&codings, bytes, limit, cancelled) {
-            Ok(decoded) => {
-                let held = decoded.len();
-                (extractor.consume(endpoint, decoded, want).map_err(BodyError::Prompt), held)
-            }
+        match decode::decode(&codings, bytes, &decode::Bounds { limit, memory: &memory, cancelled })
+        {
+            Ok(decoded) => (extract(&decoded), decoded.len()),
             // A decoder may have held more than the limit, in its window.
             Err(error) => (Err(BodyError::Decode(error)), usize::MAX),
         }
@@ -188,9 +214,10 @@ mod tests {
             endpoint: Endpoint::Completions,
             want: Want::Everything,
             codings: Vec::new(),
-            buf: [b"head ", body].concat(),
+            buf: [b"head ", body].concat().into(),
             body: 5..5 + body.len(),
             limit: 1000,
+            memory: BodyMemory::new(0),
         }
     }
 
@@ -200,7 +227,7 @@ mod tests {
         pool.start(2, None, || {}).unwrap();
         for (body, text) in [(&br#"{"prompt":"p"}"#[..], Some("p")), (b"[]", None)] {
             let done = futures_lite::future::block_on(pool.read(work(body))).unwrap();
-            assert_eq!(done.buf, [b"head ", body].concat());
+            assert_eq!(done.buf[..], [b"head ", body].concat());
             assert_eq!(
                 done.prompt.ok().map(|prompt| prompt.prompt().text.to_owned()),
                 text.map(str::to_owned)

@@ -11,6 +11,7 @@ use smg_core::policy::Loads;
 use smg_core::policy::rotation::RoundRobin;
 use smg_core::policy::sticky::ActiveKeys;
 
+use crate::body_memory::BodyMemory;
 use crate::config::{ApiKeys, Config};
 use crate::control::Command;
 use crate::fleet::Fleet;
@@ -23,6 +24,7 @@ use crate::owner::Parts;
 use crate::reload;
 use crate::runtime::driver::DriverReport;
 use crate::runtime::mailbox::Mesh;
+use crate::runtime::memory;
 use crate::tls::Tls;
 
 /// Shared by every thread; cheap to reach, written only through its own parts.
@@ -61,6 +63,8 @@ pub struct Shared {
     pub admission: Admission,
     /// Threads that read bodies which would hold a shard for too long.
     pub bodies: Pool,
+    /// Memory of request bodies, bounded by `--max-body-memory`.
+    pub body_memory: Arc<BodyMemory>,
     /// Client connections over all shards, bounded by `--max-connections`.
     pub connections: AtomicUsize,
     /// HTTP/2 connections that have had a request, over all shards.
@@ -109,6 +113,7 @@ impl Shared {
             breakers: Breakers::new(crate::policies::breaker_config(&config)),
             admission: Admission::new(&config.admission, shards),
             bodies: Pool::default(),
+            body_memory: BodyMemory::new(config.limits.body_memory(memory::usable())),
             connections: AtomicUsize::new(0),
             http2_connections: AtomicUsize::new(0),
             tls,

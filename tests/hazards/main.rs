@@ -8,6 +8,7 @@ mod harness;
 
 mod affinity_lost_across_shards;
 mod asked_before_it_serves;
+mod bodies_fill_memory;
 mod body_altered_on_the_way;
 mod body_is_compressed;
 mod body_is_huge;

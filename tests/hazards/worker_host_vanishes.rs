@@ -110,3 +110,55 @@ fn who_comes_meanwhile_is_not_kept_waiting() {
     drop((stuck, client));
     gateway.is_at_rest();
 }
+
+#[test]
+fn keys_that_are_new_go_elsewhere_and_those_that_are_there_stay() {
+    for policy in ["manual", "round_robin --routing-key-override"] {
+        for shards in [1, 3] {
+            new_keys_go_elsewhere(&format!("--policy {policy} --shards {shards}"));
+        }
+    }
+}
+
+fn new_keys_go_elsewhere(flags: &str) {
+    let workers = [Worker::obliging(), Worker::obliging()];
+    let gateway = Gateway::before(&workers)
+        .flags(flags)
+        .flags("--connect-timeout-secs 600 --health-check-interval-secs 600")
+        .start();
+    let [gone, sound] = &workers;
+    let with_key = |key: &str| {
+        let body = chat("hello");
+        let (line, rest) =
+            body.split_at(body.windows(2).position(|two| two == b"\r\n").expect("a line"));
+        [line, format!("\r\nX-SMG-Routing-Key: {key}").as_bytes(), rest].concat()
+    };
+    let ask = |client: &mut Client, key: &str| {
+        client.send(&with_key(key));
+        assert_eq!(client.response().status(), 200);
+    };
+    let mut client = Client::connect(&gateway);
+    let at_home = (0..100).map(|key| format!("old-{key}")).find(|key| {
+        ask(&mut client, key);
+        gone.dispatched() > 0
+    });
+    let at_home = at_home.expect("a key of the worker that will be gone");
+
+    gone.vanish();
+    // Several, so that one of them begins as the others go on.
+    let mut stuck = [Client::connect(&gateway), Client::connect(&gateway)];
+    let hits = || gateway.metrics().sum_of("smg_manual_policy_branch_total", "\"occupied_hit\"");
+    for (already, client) in stuck.iter_mut().enumerate() {
+        client.send(&with_key(&at_home));
+        eventually("the key stays where it is", || hits() == already as f64 + 1.0);
+        std::thread::park_timeout(STALLED);
+    }
+    let before = sound.dispatched();
+    for key in 0..12 {
+        ask(&mut client, &format!("new-{key}"));
+    }
+    assert_eq!(sound.dispatched(), before + 12, "{flags}");
+    assert_eq!(hits(), 2.0);
+    drop((stuck, client));
+    gateway.is_at_rest();
+}

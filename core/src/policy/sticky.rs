@@ -156,6 +156,19 @@ impl StickyMap {
         self.place(key, mode, Some(MAX_IN_FLIGHT_PER_KEY), state, candidates, rng)
     }
 
+    /// Whether [`StickyMap::choose_overriding`] (`overriding`), or [`StickyMap::choose_manually`], sends
+    /// this key where it is pinned, rather than to a worker that is chosen anew. Changes nothing.
+    pub fn is_placed(
+        &self,
+        key: &[u8],
+        overriding: bool,
+        state: &mut PolicyState,
+        candidates: &Candidates<'_>,
+    ) -> bool {
+        let Some((entry, Some(worker))) = self.pinned(key, state, candidates) else { return false };
+        !overriding || self.pins.get(entry).in_flight(worker) < MAX_IN_FLIGHT_PER_KEY
+    }
+
     fn place(
         &mut self,
         key: &[u8],

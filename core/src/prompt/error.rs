@@ -28,10 +28,6 @@ pub enum PromptError {
         /// The bracket that opens one level too many.
         at: usize,
     },
-    /// The routing fields are repeated or filled beyond any use (see `prune`).
-    TooManyValues,
-    /// The parser cannot read it; no known body ends here.
-    Unreadable,
 }
 
 impl fmt::Display for PromptError {
@@ -51,10 +47,6 @@ impl fmt::Display for PromptError {
                 "the request body nests arrays and objects deeper than {} levels at byte {at}",
                 super::MAX_DEPTH
             ),
-            Self::TooManyValues => {
-                f.write_str("the request body repeats its prompt fields too often; send each once")
-            }
-            Self::Unreadable => f.write_str("the request body could not be read as JSON"),
         }
     }
 }

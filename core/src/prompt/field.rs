@@ -1,6 +1,6 @@
 //! The body fields that routing reads.
 
-use super::tape::View;
+use super::view::View;
 
 /// A top-level field that some endpoint routes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,29 +49,36 @@ impl Field {
 /// The routing fields of one body. Of a repeated key the last value counts, as in the JSON parsers
 /// the engines use.
 #[derive(Debug)]
-pub(super) struct Fields<'t>([Option<View<'t>>; Field::COUNT]);
+pub(super) struct Fields<V>([Option<V>; Field::COUNT]);
 
-impl<'t> Fields<'t> {
-    /// The fields of `body`; `None` if it is not an object.
-    pub(super) fn of(body: View<'t>) -> Option<Self> {
-        if !body.is_object() {
-            return None;
-        }
-        let mut fields = Self([None; Field::COUNT]);
+impl<V> Default for Fields<V> {
+    fn default() -> Self {
+        Self([const { None }; Field::COUNT])
+    }
+}
+
+impl<V: View> Fields<V> {
+    /// The fields of the object `body`.
+    pub(super) fn of(body: V) -> Self {
+        let mut fields = Self::default();
         for (key, value) in body.members() {
             if let Some(field) = Field::named(key.as_bytes()) {
-                fields.0[field as usize] = Some(value);
+                fields.set(field, value);
             }
         }
-        Some(fields)
+        fields
     }
 
-    pub(super) fn get(&self, field: Field) -> Option<View<'t>> {
+    pub(super) fn set(&mut self, field: Field, value: V) {
+        self.0[field as usize] = Some(value);
+    }
+
+    pub(super) fn get(&self, field: Field) -> Option<V> {
         self.0[field as usize]
     }
 
-    /// The field's value if it is a string.
-    pub(super) fn str(&self, field: Field) -> Option<&'t str> {
-        self.get(field)?.str()
+    /// The field's text if it is a string.
+    pub(super) fn text(&self, field: Field) -> Option<V::Text> {
+        self.get(field)?.text()
     }
 }

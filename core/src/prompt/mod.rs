@@ -2,22 +2,28 @@
 //! partition and `rid`.
 //!
 //! A JSON body is copied into a scratch buffer, parsed there with `simd-json` (which rewrites its
-//! input) into a reused tape, and only the routing fields are walked; no document tree is built. A
-//! body is refused only when it is not a JSON object in UTF-8: a field that routing does not need,
+//! input) into a reused tape, and only the routing fields are walked; no document tree is built. Of a
+//! large body nothing is copied but what routes: it is checked, and the fields are walked where they are.
+//! A body is refused only when it is not a JSON object in UTF-8: a field that routing does not need,
 //! or one with a value of an unexpected type, never makes a request fail here.
+//!
+//! What routes is bounded ([`MAX_TEXT_CHARS`], [`MAX_TOKENS`], [`MAX_NAME_BYTES`]), and only that much of a
+//! request is held beside its body.
 //!
 //! Contract: `routing.md` §2 and §8; the text of each endpoint is in `text.rs`.
 
+mod check;
 mod endpoint;
 mod error;
 mod field;
 mod multipart;
 mod namespace;
 mod owned;
-mod prune;
+mod raw;
 mod routing_tokens;
 mod tape;
 mod text;
+mod view;
 
 #[cfg(test)]
 mod tests;
@@ -30,7 +36,8 @@ pub use routing_tokens::{MAX_ROUTING_TOKENS, MAX_ROUTING_TOKENS_BYTES, parse_rou
 
 use field::{Field, Fields};
 use simd_json::{Buffers, INPUT_PADDING, Tape};
-use tape::View;
+use tape::Nodes;
+use view::{Text, View};
 
 /// What one request routes on. Borrows the [`Extractor`] that read it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,14 +48,14 @@ pub struct Prompt<'a> {
     pub model_is_unusable: bool,
     /// True exactly for `"stream": true`.
     pub stream: bool,
-    /// The routing text; empty when there is none or when `tokens` routes.
+    /// The routing text, its first [`MAX_TEXT_CHARS`]; empty when there is none or when `tokens` routes.
     pub text: &'a str,
-    /// `/generate` `input_ids`, of a batch its first sequence; empty when there are none. Negative
-    /// IDs are kept as the `u32` with the bits of the `i32`.
+    /// `/generate` `input_ids`, of a batch its first sequence, of that the first [`MAX_TOKENS`]; empty
+    /// when there are none. Negative IDs are kept as the `u32` with the bits of the `i32`.
     pub tokens: &'a [u32],
     /// The cache partition; `None` when the request names none.
     pub namespace: Option<Namespace>,
-    /// The `rid` field if it is a string.
+    /// The `rid` field if it is a string. Of this and of `model` the first [`MAX_NAME_BYTES`] count.
     pub rid: Option<&'a str>,
 }
 
@@ -70,10 +77,21 @@ pub const MAX_DEPTH: usize = 1024;
 /// borrows, when the next one begins), so that one huge request does not pin memory.
 pub const MAX_KEPT_BYTES: usize = 1 << 20;
 
-/// Bodies above this size are pruned to their routing fields before they are parsed. The parser
-/// reserves up to 24 bytes of tape per byte of body, so this bounds it to about 100 MiB, which
-/// pruning keeps to as well.
-const PRUNE_ABOVE_BYTES: usize = 4 << 20;
+/// Characters of a prompt's text that count for placement: what follows is neither read nor kept. No
+/// engine is run with a context of as many characters, so two prompts that share them find the same
+/// in its cache; and the matched part and the length it is compared with are both of this part.
+pub const MAX_TEXT_CHARS: usize = 4 << 20;
+
+/// The same for token IDs.
+pub const MAX_TOKENS: usize = 2 << 20;
+
+/// Bytes that count of a model's name and of a `rid`, which nobody makes so long.
+pub const MAX_NAME_BYTES: usize = 64 << 10;
+
+/// Bodies above this size are not copied to be parsed. The parser reserves up to 24 bytes of tape per
+/// byte of body, so this bounds it to about 100 MiB. No body up to it holds more text or tokens than
+/// count.
+const COPIED_UP_TO_BYTES: usize = 4 << 20;
 
 impl Extractor {
     /// Empty buffers; they grow with the first requests.
@@ -137,21 +155,18 @@ impl Extractor {
         if body.is_empty() {
             return Err(PromptError::Empty);
         }
-        if body.len() <= PRUNE_ABOVE_BYTES {
+        if body.len() <= COPIED_UP_TO_BYTES {
             self.load(body);
             if let Some(outcome) = self.parse(endpoint, want) {
                 return outcome;
             }
         }
         // Either a large body, or one the SIMD parser refuses: invalid, or valid with a number or
-        // an escape it cannot represent. Pruning tells them apart and repairs the latter.
-        prune::prune(body, &mut self.scratch)?;
-        self.parse_pruned(endpoint, want)
-    }
-
-    /// Collects from the scratch buffer, which is pruned.
-    fn parse_pruned(&mut self, endpoint: Endpoint, want: Want) -> Result<(), PromptError> {
-        self.parse(endpoint, want).unwrap_or(Err(PromptError::Unreadable))
+        // an escape it cannot represent. The checks tell them apart.
+        let fields = check::fields_of(body)?;
+        self.found.reserve(body.len(), want);
+        self.found.collect(endpoint, &fields, want);
+        Ok(())
     }
 
     fn load(&mut self, body: &[u8]) {
@@ -168,12 +183,12 @@ impl Extractor {
         let mut tape = std::mem::replace(kept_tape, Tape(Vec::new())).reset();
         let parsed = simd_json::fill_tape_padded(scratch, len, buffers, &mut tape);
         let outcome = parsed.ok().map(|()| {
-            let fields = Fields::of(View::root(&tape.0)).ok_or(PromptError::NotAnObject)?;
-            if len > MAX_KEPT_BYTES && want == Want::Everything {
-                // Address space for all there can be: to grow by doubling would take a second copy.
-                found.text.reserve_exact(len);
+            let body = Nodes::root(&tape.0);
+            if !body.is_object() {
+                return Err(PromptError::NotAnObject);
             }
-            found.collect(endpoint, &fields, want);
+            found.reserve(len, want);
+            found.collect(endpoint, &Fields::of(body), want);
             Ok(())
         });
         *kept_tape = tape.reset();
@@ -246,11 +261,19 @@ impl Found {
         trim_vec(&mut self.tokens);
     }
 
-    fn collect(&mut self, endpoint: Endpoint, fields: &Fields<'_>, want: Want) {
-        self.model.set(fields.str(Field::Model).filter(|model| !model.is_empty()));
+    /// Makes room for the text of a large body: address space for all there can be, since to grow by
+    /// doubling would take a second copy.
+    fn reserve(&mut self, body_len: usize, want: Want) {
+        if body_len > MAX_KEPT_BYTES && want == Want::Everything {
+            self.text.reserve_exact(body_len.min(4 * MAX_TEXT_CHARS));
+        }
+    }
+
+    fn collect<V: View>(&mut self, endpoint: Endpoint, fields: &Fields<V>, want: Want) {
+        self.model.set(fields.text(Field::Model).filter(|model| !model.is_empty()));
         let given = fields.get(Field::Model).is_some_and(|model| !model.is_null());
         self.model_is_unusable = given && self.model.get().is_none();
-        self.rid.set(fields.str(Field::Rid));
+        self.rid.set(fields.text(Field::Rid));
         self.stream = fields.get(Field::Stream).is_some_and(View::is_true);
         self.namespace = namespace::of_request(endpoint, fields);
         if want == Want::Head {
@@ -270,7 +293,7 @@ impl Found {
             b"stream" => self.stream = value == "true",
             b"prompt" if want == Want::Everything => {
                 self.text.clear();
-                self.text.push_str(value);
+                self.text.push_str(text::bounded(value));
             }
             _ => {}
         });
@@ -297,10 +320,17 @@ struct Slot {
 }
 
 impl Slot {
-    fn set(&mut self, value: Option<&str>) {
+    /// Its first [`MAX_NAME_BYTES`], to a whole character.
+    fn set(&mut self, value: Option<impl Text>) {
         self.is_set = value.is_some();
         self.text.clear();
-        self.text.push_str(value.unwrap_or_default());
+        if let Some(value) = value {
+            value.for_each(|part| {
+                let room = MAX_NAME_BYTES - self.text.len();
+                self.text.push_str(&part[..part.floor_char_boundary(room)]);
+                part.len() <= room
+            });
+        }
     }
 
     fn get(&self) -> Option<&str> {

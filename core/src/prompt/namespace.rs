@@ -2,6 +2,7 @@
 
 use super::Endpoint;
 use super::field::{Field, Fields};
+use super::view::{Text, View};
 use xxhash_rust::xxh3::Xxh3Default;
 
 /// The key of a cache partition; a 64-bit hash, so that no client value is stored or logged.
@@ -18,7 +19,12 @@ pub fn namespace(
     extra_key: Option<&str>,
     lora: Option<&str>,
 ) -> Option<Namespace> {
-    let fields = [cache_salt, extra_key, lora].map(|field| field.filter(|text| !text.is_empty()));
+    of_texts([cache_salt, extra_key, lora])
+}
+
+/// A text may be large and in many parts: none is copied.
+fn of_texts<T: Text>(fields: [Option<T>; 3]) -> Option<Namespace> {
+    let fields = fields.map(|field| field.filter(|text| !text.is_empty()));
     if fields.iter().all(Option::is_none) {
         return None;
     }
@@ -28,8 +34,16 @@ pub fn namespace(
         match field {
             Some(text) => {
                 hash.update(&[1]);
-                hash.update(&(text.len() as u64).to_le_bytes());
-                hash.update(text.as_bytes());
+                let mut len = 0;
+                text.for_each(|part| {
+                    len += part.len() as u64;
+                    true
+                });
+                hash.update(&len.to_le_bytes());
+                text.for_each(|part| {
+                    hash.update(part.as_bytes());
+                    true
+                });
             }
             None => hash.update(&[0]),
         }
@@ -41,14 +55,14 @@ const DOMAIN: &[u8] = b"smg/cache-namespace/v1";
 
 /// The namespace a request names, by the fields its endpoint has (`smg-cache-aware.md` §6.1, but an
 /// empty `lora_path` does not hide a `lora_id`). Values that are not strings are unset.
-pub(super) fn of_request(endpoint: Endpoint, fields: &Fields<'_>) -> Option<Namespace> {
+pub(super) fn of_request<V: View>(endpoint: Endpoint, fields: &Fields<V>) -> Option<Namespace> {
     use Endpoint::{Chat, Completions, Generate, Messages};
     if !matches!(endpoint, Chat | Completions | Generate | Messages) {
         return None;
     }
-    let lora_path = fields.str(Field::LoraPath).filter(|path| !path.is_empty());
-    let lora_id = if endpoint == Generate { fields.str(Field::LoraId) } else { None };
-    namespace(fields.str(Field::CacheSalt), fields.str(Field::ExtraKey), lora_path.or(lora_id))
+    let lora_path = fields.text(Field::LoraPath).filter(|path| !path.is_empty());
+    let lora_id = if endpoint == Generate { fields.text(Field::LoraId) } else { None };
+    of_texts([fields.text(Field::CacheSalt), fields.text(Field::ExtraKey), lora_path.or(lora_id)])
 }
 
 #[cfg(test)]

@@ -1,9 +1,6 @@
 //! Prompts that are handed from the thread that read them to another.
 
-use super::{
-    BYTE_ORDER_MARK, Endpoint, Extractor, Found, PRUNE_ABOVE_BYTES, Prompt, PromptError, Want,
-    prune,
-};
+use super::{Endpoint, Extractor, Found, Prompt, PromptError, Want};
 
 /// A [`Prompt`] that owns what it says.
 #[derive(Default)]
@@ -13,6 +10,11 @@ impl OwnedPrompt {
     /// What it says.
     pub fn prompt(&self) -> Prompt<'_> {
         self.0.prompt()
+    }
+
+    /// Bytes of memory it takes, roughly.
+    pub fn bytes(&self) -> usize {
+        self.0.text.capacity() + self.0.tokens.capacity() * size_of::<u32>()
     }
 }
 
@@ -35,30 +37,6 @@ impl Extractor {
         want: Want,
     ) -> Result<OwnedPrompt, PromptError> {
         self.read(endpoint, body, want)?;
-        Ok(self.hand_out())
-    }
-
-    /// As [`Extractor::extract_owned`], of a body that nobody needs any more: a large one is freed
-    /// once it is pruned.
-    ///
-    /// # Errors
-    /// As [`Extractor::extract_owned`].
-    pub fn consume(
-        &mut self,
-        endpoint: Endpoint,
-        body: Vec<u8>,
-        want: Want,
-    ) -> Result<OwnedPrompt, PromptError> {
-        if endpoint == Endpoint::Transcriptions || body.len() <= PRUNE_ABOVE_BYTES {
-            return self.extract_owned(endpoint, &body, want);
-        }
-        self.found.clear();
-        let json = body.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&body);
-        let pruned = prune::prune(json, &mut self.scratch);
-        drop(body);
-        let outcome = pruned.and_then(|()| self.parse_pruned(endpoint, want));
-        self.trim();
-        outcome?;
         Ok(self.hand_out())
     }
 

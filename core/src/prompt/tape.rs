@@ -1,54 +1,64 @@
-//! Read-only views of a parsed body.
+//! Read-only views of a body that the SIMD parser has read.
 
 use simd_json::{Node, StaticNode};
 
+use super::view::View;
+
 /// One JSON value of a tape: its node, followed by the nodes it contains.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct View<'t>(&'t [Node<'t>]);
+pub(super) struct Nodes<'t>(&'t [Node<'t>]);
 
-impl<'t> View<'t> {
+impl<'t> Nodes<'t> {
     /// The whole document.
     pub(super) fn root(tape: &'t [Node<'t>]) -> Self {
         Self(tape)
     }
 
-    pub(super) fn str(self) -> Option<&'t str> {
+    pub(super) fn is_object(self) -> bool {
+        matches!(self.0.first(), Some(Node::Object { .. }))
+    }
+}
+
+impl<'t> View for Nodes<'t> {
+    type Text = &'t str;
+    type Name = &'t str;
+    type Elements = Elements<'t>;
+    type Members = Members<'t>;
+
+    fn text(self) -> Option<&'t str> {
         match self.0.first() {
             Some(&Node::String(text)) => Some(text),
             _ => None,
         }
     }
 
-    pub(super) fn is_true(self) -> bool {
+    fn name(self) -> Option<&'t str> {
+        self.text()
+    }
+
+    fn is_true(self) -> bool {
         matches!(self.0.first(), Some(Node::Static(StaticNode::Bool(true))))
     }
 
-    pub(super) fn is_null(self) -> bool {
+    fn is_null(self) -> bool {
         matches!(self.0.first(), Some(Node::Static(StaticNode::Null)))
     }
 
-    pub(super) fn is_object(self) -> bool {
-        matches!(self.0.first(), Some(Node::Object { .. }))
-    }
-
-    /// The elements, if it is an array.
-    pub(super) fn elements(self) -> Option<Elements<'t>> {
+    fn elements(self) -> Option<Elements<'t>> {
         match self.0 {
             [Node::Array { .. }, rest @ ..] => Some(Elements(rest)),
             _ => None,
         }
     }
 
-    /// The members in order, repeated keys included; none if it is not an object.
-    pub(super) fn members(self) -> Members<'t> {
+    fn members(self) -> Members<'t> {
         match self.0 {
             [Node::Object { .. }, rest @ ..] => Members(rest),
             _ => Members(&[]),
         }
     }
 
-    /// A token ID: an integer that fits `u32`, or a negative one that fits `i32`, by its bits.
-    pub(super) fn token(self) -> Option<u32> {
+    fn token(self) -> Option<u32> {
         match self.0.first() {
             Some(&Node::Static(StaticNode::U64(id))) => u32::try_from(id).ok(),
             Some(&Node::Static(StaticNode::I64(id))) => {
@@ -64,9 +74,9 @@ impl<'t> View<'t> {
 pub(super) struct Elements<'t>(&'t [Node<'t>]);
 
 impl<'t> Iterator for Elements<'t> {
-    type Item = View<'t>;
+    type Item = Nodes<'t>;
 
-    fn next(&mut self) -> Option<View<'t>> {
+    fn next(&mut self) -> Option<Nodes<'t>> {
         let value;
         (value, self.0) = split_value(self.0)?;
         Some(value)
@@ -78,7 +88,7 @@ impl<'t> Iterator for Elements<'t> {
 pub(super) struct Members<'t>(&'t [Node<'t>]);
 
 impl<'t> Iterator for Members<'t> {
-    type Item = (&'t str, View<'t>);
+    type Item = (&'t str, Nodes<'t>);
 
     fn next(&mut self) -> Option<Self::Item> {
         let (&Node::String(key), rest) = self.0.split_first()? else { return None };
@@ -89,10 +99,10 @@ impl<'t> Iterator for Members<'t> {
 }
 
 /// The first value of a run of nodes, and the nodes after it.
-fn split_value<'t>(nodes: &'t [Node<'t>]) -> Option<(View<'t>, &'t [Node<'t>])> {
+fn split_value<'t>(nodes: &'t [Node<'t>]) -> Option<(Nodes<'t>, &'t [Node<'t>])> {
     let len = match *nodes.first()? {
         Node::Object { count, .. } | Node::Array { count, .. } => 1 + count,
         Node::String(_) | Node::Static(_) => 1,
     };
-    nodes.split_at_checked(len).map(|(value, rest)| (View(value), rest))
+    nodes.split_at_checked(len).map(|(value, rest)| (Nodes(value), rest))
 }

@@ -1,6 +1,7 @@
 //! Tests of the whole extraction.
 
 mod bodies;
+mod bounds;
 mod buffers;
 mod endpoints;
 mod owned;

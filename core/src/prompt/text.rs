@@ -12,13 +12,13 @@
 //!
 //! Pieces are joined by one space. Roles, names, tools, tool calls and images carry no text.
 
-use super::Endpoint;
 use super::field::{Field, Fields};
-use super::tape::View;
+use super::view::{Text, View};
+use super::{Endpoint, MAX_TEXT_CHARS, MAX_TOKENS};
 
-/// Appends the request's text to `text`, which is empty.
-pub(super) fn collect(endpoint: Endpoint, fields: &Fields<'_>, text: &mut String) {
-    let mut pieces = Pieces { text, has_any: false };
+/// Appends the request's text, up to [`MAX_TEXT_CHARS`], to `text`, which is empty.
+pub(super) fn collect<V: View>(endpoint: Endpoint, fields: &Fields<V>, text: &mut String) {
+    let mut pieces = Pieces::new(text);
     match endpoint {
         Endpoint::Chat => chat(fields, &mut pieces),
         Endpoint::Messages => messages(fields, &mut pieces),
@@ -27,18 +27,20 @@ pub(super) fn collect(endpoint: Endpoint, fields: &Fields<'_>, text: &mut String
         Endpoint::Generate => pieces.strings(fields.get(Field::Text)),
         Endpoint::Embeddings | Endpoint::Classify => pieces.strings(fields.get(Field::Input)),
         Endpoint::Rerank | Endpoint::RerankV1 => {
-            pieces.push(fields.str(Field::Query).unwrap_or_default());
+            if let Some(query) = fields.text(Field::Query) {
+                pieces.push(query);
+            }
         }
         Endpoint::Transcriptions => {}
     }
 }
 
-/// Fills `tokens` with the `input_ids`, or with the first sequence of a batch. Left empty if there
-/// are none or one of them is not a token ID: then the request routes on its text.
-pub(super) fn input_ids(fields: &Fields<'_>, tokens: &mut Vec<u32>) {
+/// Fills `tokens` with the first [`MAX_TOKENS`] of the `input_ids`, or of the first sequence of a batch.
+/// Left empty if there are none or one of them is not a token ID: then the request routes on its text.
+pub(super) fn input_ids<V: View>(fields: &Fields<V>, tokens: &mut Vec<u32>) {
     let Some(ids) = fields.get(Field::InputIds).and_then(View::elements) else { return };
     let first = ids.clone().next().and_then(View::elements);
-    for id in first.unwrap_or(ids) {
+    for id in first.unwrap_or(ids).take(MAX_TOKENS) {
         match id.token() {
             Some(token) => tokens.push(token),
             None => return tokens.clear(),
@@ -46,14 +48,17 @@ pub(super) fn input_ids(fields: &Fields<'_>, tokens: &mut Vec<u32>) {
     }
 }
 
-fn chat(fields: &Fields<'_>, pieces: &mut Pieces<'_>) {
+fn chat<V: View>(fields: &Fields<V>, pieces: &mut Pieces<'_>) {
     for message in fields.get(Field::Messages).and_then(View::elements).into_iter().flatten() {
+        if pieces.are_full {
+            return;
+        }
         let (mut content, mut reasoning, mut is_assistant) = (None, None, false);
         for (key, value) in message.members() {
-            match key {
+            match &*key {
                 "content" => content = Some(value),
-                "reasoning_content" => reasoning = value.str(),
-                "role" => is_assistant = value.str() == Some("assistant"),
+                "reasoning_content" => reasoning = value.text(),
+                "role" => is_assistant = value.name().as_deref() == Some("assistant"),
                 _ => {}
             }
         }
@@ -64,24 +69,30 @@ fn chat(fields: &Fields<'_>, pieces: &mut Pieces<'_>) {
     }
 }
 
-fn messages(fields: &Fields<'_>, pieces: &mut Pieces<'_>) {
+fn messages<V: View>(fields: &Fields<V>, pieces: &mut Pieces<'_>) {
     pieces.content(fields.get(Field::System), &["text"]);
     for message in fields.get(Field::Messages).and_then(View::elements).into_iter().flatten() {
+        if pieces.are_full {
+            return;
+        }
         pieces.content(member(message, "content"), &["text"]);
     }
 }
 
-fn responses(fields: &Fields<'_>, pieces: &mut Pieces<'_>) {
+fn responses<V: View>(fields: &Fields<V>, pieces: &mut Pieces<'_>) {
     let Some(input) = fields.get(Field::Input) else { return };
-    if let Some(text) = input.str() {
+    if let Some(text) = input.text() {
         return pieces.push(text);
     }
     for item in input.elements().into_iter().flatten() {
         let Some(content) = member(item, "content") else { continue };
-        if let Some(text) = content.str() {
+        if let Some(text) = content.text() {
             pieces.push(text);
         }
         for part in content.elements().into_iter().flatten() {
+            if pieces.are_full {
+                return;
+            }
             if let Some(text) = part_text(part, &["input_text", "output_text", "reasoning_text"]) {
                 pieces.push(text);
             }
@@ -90,66 +101,117 @@ fn responses(fields: &Fields<'_>, pieces: &mut Pieces<'_>) {
 }
 
 /// The value of `object`'s last member of this name.
-fn member<'t>(object: View<'t>, name: &str) -> Option<View<'t>> {
-    object.members().filter(|&(key, _)| key == name).last().map(|(_, value)| value)
+fn member<V: View>(object: V, name: &str) -> Option<V> {
+    object.members().filter(|(key, _)| &**key == name).last().map(|(_, value)| value)
 }
 
 /// The text of a content part: a bare string (which vLLM takes as a text part), or the `text` of an
 /// object whose `type` is one of `kinds`.
-fn part_text<'t>(part: View<'t>, kinds: &[&str]) -> Option<&'t str> {
-    if let Some(text) = part.str() {
+fn part_text<V: View>(part: V, kinds: &[&str]) -> Option<V::Text> {
+    if let Some(text) = part.text() {
         return Some(text);
     }
     let (mut kind, mut text) = (None, None);
     for (key, value) in part.members() {
-        match key {
-            "type" => kind = value.str(),
-            "text" => text = value.str(),
+        match &*key {
+            "type" => kind = value.name(),
+            "text" => text = value.text(),
             _ => {}
         }
     }
-    text.filter(|_| kind.is_some_and(|kind| kinds.contains(&kind)))
+    text.filter(|_| kind.is_some_and(|kind| kinds.contains(&&*kind)))
 }
 
-/// Pieces joined by one space.
+/// What counts of a text that is in one part.
+pub(super) fn bounded(text: &str) -> &str {
+    match text.len() <= MAX_TEXT_CHARS {
+        true => text,
+        false => first_chars(text, MAX_TEXT_CHARS),
+    }
+}
+
+/// The first `count` characters of `text`, or all of it.
+fn first_chars(text: &str, count: usize) -> &str {
+    match text.char_indices().nth(count) {
+        Some((end, _)) => &text[..end],
+        None => text,
+    }
+}
+
+/// Pieces joined by one space, up to [`MAX_TEXT_CHARS`].
 struct Pieces<'a> {
     text: &'a mut String,
     has_any: bool,
+    /// No more counts.
+    are_full: bool,
+    /// Of `text`, the bytes whose characters have been counted, and those characters.
+    counted: (usize, usize),
 }
 
-impl Pieces<'_> {
-    fn push(&mut self, piece: &str) {
-        if self.has_any {
-            self.text.push(' ');
-        }
-        self.has_any = true;
-        self.text.push_str(piece);
+impl<'a> Pieces<'a> {
+    fn new(text: &'a mut String) -> Self {
+        Self { text, has_any: false, are_full: false, counted: (0, 0) }
     }
 
-    fn push_non_empty(&mut self, piece: &str) {
+    fn push(&mut self, piece: impl Text) {
+        if std::mem::replace(&mut self.has_any, true) {
+            self.append(" ");
+        }
+        piece.for_each(|part| self.append(part));
+    }
+
+    fn push_non_empty(&mut self, piece: impl Text) {
         if !piece.is_empty() {
             self.push(piece);
         }
     }
 
+    /// Whether there may be room for more.
+    #[inline]
+    fn append(&mut self, part: &str) -> bool {
+        // No text has more characters than bytes.
+        if self.text.len() + part.len() <= MAX_TEXT_CHARS {
+            self.text.push_str(part);
+            return true;
+        }
+        self.append_what_fits(part)
+    }
+
+    fn append_what_fits(&mut self, part: &str) -> bool {
+        let (bytes, mut chars) = self.counted;
+        chars += self.text[bytes..].chars().count();
+        self.counted = (self.text.len(), chars);
+        let room = MAX_TEXT_CHARS - chars;
+        let fits = if part.len() <= room { part } else { first_chars(part, room) };
+        self.text.push_str(fits);
+        self.are_full = fits.len() < part.len();
+        !self.are_full
+    }
+
     /// A string, or the strings of an array; its other elements are ignored.
-    fn strings(&mut self, value: Option<View<'_>>) {
+    fn strings<V: View>(&mut self, value: Option<V>) {
         let Some(value) = value else { return };
-        if let Some(text) = value.str() {
+        if let Some(text) = value.text() {
             return self.push(text);
         }
-        for text in value.elements().into_iter().flatten().filter_map(View::str) {
+        for text in value.elements().into_iter().flatten().filter_map(View::text) {
+            if self.are_full {
+                return;
+            }
             self.push(text);
         }
     }
 
     /// A message's content: a string, or the text parts of an array; empty ones are skipped.
-    fn content(&mut self, content: Option<View<'_>>, kinds: &[&str]) {
+    fn content<V: View>(&mut self, content: Option<V>, kinds: &[&str]) {
         let Some(content) = content else { return };
-        if let Some(text) = content.str() {
+        if let Some(text) = content.text() {
             self.push_non_empty(text);
         }
         for part in content.elements().into_iter().flatten() {
+            if self.are_full {
+                return;
+            }
             if let Some(text) = part_text(part, kinds) {
                 self.push_non_empty(text);
             }

@@ -34,7 +34,7 @@ fn check(body: &[u8]) {
                 let expected = reference::routed(endpoint, value);
                 assert_eq!(*found, expected, "{endpoint:?} {}", body.escape_ascii());
                 assert_head_is_the_same(&mut extractor, endpoint, body, &expected);
-                assert_pruning_changes_nothing(&mut extractor, endpoint, body, &expected);
+                assert_both_readers_agree(&mut extractor, endpoint, body, &expected);
             }
             _ => panic!("{document:?} gives {found:?} for {}", body.escape_ascii()),
         }
@@ -60,7 +60,7 @@ fn assert_says_why(error: PromptError, body: &[u8]) {
         // A document that goes wrong only behind a bracket too many.
         PromptError::TooDeep { at } => assert!(reference::depth(&body[..=at]) > MAX_DEPTH),
         PromptError::Empty => assert!(body.is_empty()),
-        PromptError::NotAnObject | PromptError::TooManyValues | PromptError::Unreadable => {
+        PromptError::NotAnObject => {
             panic!("{error:?} of what is not JSON: {}", body.escape_ascii());
         }
     }
@@ -79,7 +79,7 @@ fn assert_head_is_the_same(
 }
 
 /// A number that the SIMD parser refuses sends the body through the other reader.
-fn assert_pruning_changes_nothing(
+fn assert_both_readers_agree(
     extractor: &mut Extractor,
     endpoint: Endpoint,
     body: &[u8],
@@ -89,10 +89,10 @@ fn assert_pruning_changes_nothing(
     let rest = &body[open + 1..];
     let is_empty = rest.trim_ascii_start().starts_with(b"}");
     let number: &[u8] = if is_empty { b"{\"\":1e999" } else { b"{\"\":1e999," };
-    let pruned = [&body[..open], number, rest].concat();
+    let walked = [&body[..open], number, rest].concat();
     soil(extractor);
-    let found = extractor.extract(endpoint, &pruned).map(Routed::from);
-    assert_eq!(found.as_ref(), Ok(expected), "{}", pruned.escape_ascii());
+    let found = extractor.extract(endpoint, &walked).map(Routed::from);
+    assert_eq!(found.as_ref(), Ok(expected), "{}", walked.escape_ascii());
 }
 
 /// A [`Prompt`] that outlives its extractor.

@@ -36,12 +36,13 @@ pub enum ErrorCode {
     AdmissionQueueFull,
     AdmissionQueueTimeout,
     BodyReadTimeout,
+    BodyMemoryExhausted,
     InternalError,
 }
 
 impl ErrorCode {
     /// Every code, in the order of the tables.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 31] = [
         Self::BadRequest,
         Self::JsonParseError,
         Self::MissingModel,
@@ -71,6 +72,7 @@ impl ErrorCode {
         Self::AdmissionQueueFull,
         Self::AdmissionQueueTimeout,
         Self::BodyReadTimeout,
+        Self::BodyMemoryExhausted,
         Self::InternalError,
     ];
 
@@ -109,6 +111,7 @@ impl ErrorCode {
             Self::AdmissionQueueFull => (429, "admission_queue_full", "rate_limit_error"),
             Self::AdmissionQueueTimeout => (503, "admission_queue_timeout", SERVER),
             Self::BodyReadTimeout => (503, "body_read_timeout", SERVER),
+            Self::BodyMemoryExhausted => (503, "body_memory_exhausted", SERVER),
             Self::InternalError => (500, "internal_error", SERVER),
         }
     }

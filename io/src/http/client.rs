@@ -3,11 +3,13 @@
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use monoio::time::{Sleep, sleep};
 
+use crate::body_memory::{BodyMemory, Buffer, Exhausted, Hold};
 use crate::http::transport::Reader;
 use crate::http::watchdog::Watchdog;
 
@@ -38,6 +40,8 @@ pub struct ClientSide {
     /// Received and not consumed. A read armed by [`ClientSide::fill`] owns it and appends to it; one
     /// armed to watch the client has a buffer of its own when there are bytes in this one.
     buf: Vec<u8>,
+    /// For the part of a large body in `buf`.
+    hold: Hold,
     gone: bool,
     /// Until the next look at a client that is not read.
     pause: Option<Pin<Box<Sleep>>>,
@@ -51,6 +55,7 @@ impl ClientSide {
         Self {
             reader,
             buf: Vec::new(),
+            hold: Hold::default(),
             gone: false,
             pause: None,
             ready_buffer: FIRST_BUFFER,
@@ -63,9 +68,27 @@ impl ClientSide {
         &mut self.buf
     }
 
-    /// Takes all received bytes.
-    pub fn take_received(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.buf)
+    /// Notes that `bytes` of a body have been received.
+    ///
+    /// # Errors
+    /// When there is no room for them; they are still there.
+    pub fn cover(&mut self, memory: &Arc<BodyMemory>, bytes: usize) -> Result<(), Exhausted> {
+        self.hold.cover(memory, bytes)
+    }
+
+    /// Takes the first `end` bytes, which are a whole request, and lets go of those after it.
+    pub fn take_request(&mut self, end: usize) -> (Buffer, Vec<u8>) {
+        let mut bytes = std::mem::take(&mut self.buf);
+        let ahead = if bytes.len() > end { bytes.split_off(end) } else { Vec::new() };
+        (Buffer::new(bytes, std::mem::take(&mut self.hold)), ahead)
+    }
+
+    /// Frees what was received, and will not be used. While a read is armed the buffer is with that.
+    pub fn forget_received(&mut self) {
+        if !self.reader.armed() {
+            self.buf = Vec::new();
+            self.hold = Hold::default();
+        }
     }
 
     /// The transport, for somebody else to read to its end. A read may be armed.

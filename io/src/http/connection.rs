@@ -185,15 +185,14 @@ impl Connection {
             return Next::Close;
         }
         let shared = self.shard.shared.clone();
-        let whole =
-            match read::body(&mut self.client, &mut self.writer, &shared.config, &head).await {
-                Ok(whole) => whole,
-                Err(Stop::Close | Stop::Http2) => return Next::Close,
-                Err(Stop::Refuse(error)) => {
-                    self.refuse_unread(route, head_only, &error, &id, &cors).await;
-                    return Next::Close;
-                }
-            };
+        let whole = match read::body(&mut self.client, &mut self.writer, &shared, &head).await {
+            Ok(whole) => whole,
+            Err(Stop::Close | Stop::Http2) => return Next::Close,
+            Err(Stop::Refuse(error)) => {
+                self.refuse_unread(route, head_only, &error, &id, &cors).await;
+                return Next::Close;
+            }
+        };
         self.client.begin_next(whole.ahead, whole.buf.len());
         self.outcome.request_bytes = whole.body.len();
         let mut request = Request {
@@ -384,7 +383,7 @@ impl Connection {
         let mut out = Vec::with_capacity(512);
         let body_len = answer::write_error(&mut out, error, route.is_anthropic(), framing);
         self.answered(route, error.code.status(), Some(error.code), body_len);
-        self.client.received().clear();
+        self.client.forget_received();
         let sent = refusal::send_last(self.client.reader(), &mut self.writer, out).await;
         self.outcome.ending = Some(if sent { Ending::Complete } else { Ending::ClientGone });
     }

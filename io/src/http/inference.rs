@@ -7,7 +7,7 @@ use smg_core::breaker::{Admission, Outcome};
 use smg_core::fleet::{ModelId, WorkerId};
 use smg_core::http1::{Known, find};
 use smg_core::policy::NoWorker;
-use smg_core::prompt::{Endpoint, OwnedPrompt};
+use smg_core::prompt::Endpoint;
 use smg_core::retry::{AttemptFailure, GiveUp, Retries, RetryPermit, parse_retry_after_ms};
 use tracing::debug;
 
@@ -23,6 +23,7 @@ use crate::http::relay::{Ending, Relay};
 use crate::http::request::Request;
 use crate::messages::Taken;
 use crate::metrics::{ErrorKind, ModelLabel, WorkerErrorKind};
+use crate::offload::LentPrompt;
 use crate::owner::RouteError;
 use crate::runtime::{clock, descriptors};
 use crate::shard::Step;
@@ -131,7 +132,7 @@ impl Flight<'_> {
 
     /// Has the prompt read elsewhere if that takes long; anew for a retry, since to keep it would double
     /// what a large request holds while it runs. `Err`: the client has been answered.
-    async fn lend(&mut self) -> Result<Option<Arc<OwnedPrompt>>, Next> {
+    async fn lend(&mut self) -> Result<Option<Arc<LentPrompt>>, Next> {
         let connection = &mut *self.connection;
         let client = &mut connection.client;
         match read_prompt(&connection.shard, client, self.endpoint, self.request).await {
@@ -143,7 +144,7 @@ impl Flight<'_> {
 
     async fn decide(
         &mut self,
-        read: Option<&Arc<OwnedPrompt>>,
+        read: Option<&Arc<LentPrompt>>,
     ) -> Result<Result<Taken, RouteError>, Next> {
         let shard = self.connection.shard.clone();
         let routing = match shard.begin_routing(

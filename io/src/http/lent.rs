@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use smg_core::prompt::{Endpoint, OwnedPrompt};
+use smg_core::prompt::Endpoint;
 
 use crate::http::answer::{ErrorAnswer, ErrorCode};
 use crate::http::client::{ClientSide, Interrupt};
@@ -12,7 +12,7 @@ use crate::http::coding::Coding;
 use crate::http::read::too_large;
 use crate::http::request::Request;
 use crate::metrics::Lent;
-use crate::offload::{BodyError, DecodeError, Work};
+use crate::offload::{BodyError, DecodeError, LentPrompt, Work};
 use crate::shard::{Shard, unreadable};
 
 /// Bodies from this size in bytes on are lent. Reading so much takes a shard half a millisecond to one,
@@ -38,7 +38,7 @@ pub async fn read_prompt(
     client: &mut ClientSide,
     endpoint: Endpoint,
     request: &mut Request,
-) -> Result<Option<Arc<OwnedPrompt>>, Unread> {
+) -> Result<Option<Arc<LentPrompt>>, Unread> {
     let reason = match request.codings.is_empty() {
         true if request.body.len() < LENT_FROM => return Ok(None),
         true => Lent::Large,
@@ -46,15 +46,19 @@ pub async fn read_prompt(
     };
     shard.cells().lent[reason as usize].inc();
     let limits = &shard.shared.config.limits;
-    let buf = std::mem::take(&mut request.buf);
+    let memory = &shard.shared.body_memory;
+    // An attempt before this one may not have let go of it yet.
+    let buf = Rc::try_unwrap(std::mem::take(&mut request.buf))
+        .or_else(|shared| shared.copy(memory))
+        .map_err(|full| Unread::Refused(full.answer()))?;
     let work = Work {
         endpoint,
         want: shard.wanted(endpoint),
         codings: request.codings.clone(),
-        // An attempt before this one may not have let go of it yet.
-        buf: Rc::try_unwrap(buf).unwrap_or_else(|shared| Vec::clone(&shared)),
+        buf,
         body: request.body.clone(),
         limit: limits.max_payload_size,
+        memory: memory.clone(),
     };
     client.set_deadline(Duration::from_secs(limits.request_timeout_secs));
     // On the heap, because it is large and rare.
@@ -73,6 +77,7 @@ pub async fn read_prompt(
 fn refusal(error: BodyError, limit: usize) -> ErrorAnswer {
     match error {
         BodyError::Prompt(error) => unreadable(error),
+        BodyError::NoRoom(full) | BodyError::Decode(DecodeError::NoRoom(full)) => full.answer(),
         BodyError::Decode(DecodeError::TooLarge) => too_large(limit),
         BodyError::Decode(DecodeError::Broken(coding)) => broken(coding),
         // Nobody waits for this one.

@@ -1,6 +1,7 @@
 //! Reading one request off a client connection: head, then body, into one buffer.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use smg_core::http1::{
@@ -8,12 +9,14 @@ use smg_core::http1::{
     parse_request,
 };
 
+use crate::body_memory::{BodyMemory, Buffer};
 use crate::config::Config;
 use crate::http::answer::{ErrorAnswer, ErrorCode};
 use crate::http::client::{ClientSide, Interrupt};
 use crate::http::transport::Writer;
 use crate::http2::Preface;
 use crate::shard::ConnectionState;
+use crate::shared::Shared;
 
 /// How long an idle connection is kept between requests.
 pub const KEEP_ALIVE: Duration = Duration::from_secs(600);
@@ -89,7 +92,7 @@ fn refusal(error: RequestError) -> ErrorAnswer {
 /// A request's bytes: its head and decoded body, what followed them, and where the body is.
 pub struct WholeRequest {
     /// Head and body.
-    pub buf: Vec<u8>,
+    pub buf: Buffer,
     /// The body in `buf`.
     pub body: Range<usize>,
     /// Bytes of the next request.
@@ -100,11 +103,13 @@ pub struct WholeRequest {
 pub async fn body(
     client: &mut ClientSide,
     writer: &mut Writer,
-    config: &Config,
+    shared: &Shared,
     head: &RequestHead,
 ) -> Result<WholeRequest, Stop> {
-    let limit = config.limits.max_payload_size;
-    let stall = Duration::from_secs(config.limits.stream_body_stall_timeout_secs);
+    let limits = &shared.config.limits;
+    let limit = limits.max_payload_size;
+    let stall = Duration::from_secs(limits.stream_body_stall_timeout_secs);
+    let memory = &shared.body_memory;
     if let BodyLength::Fixed(length) = head.body
         && length > limit as u64
     {
@@ -118,24 +123,32 @@ pub async fn body(
         }
     }
     match head.body {
-        BodyLength::Chunked => chunked(client, head.len, limit, stall).await,
+        BodyLength::Chunked => chunked(client, head.len, limit, memory, stall).await,
         BodyLength::Fixed(length) => {
             // INVARIANT: `length` is at most `limit`, a usize.
-            fixed(client, head.len + length as usize, head.len, stall).await
+            fixed(client, head.len..head.len + length as usize, memory, stall).await
         }
-        BodyLength::None | BodyLength::UntilClose => fixed(client, head.len, head.len, stall).await,
+        BodyLength::None | BodyLength::UntilClose => {
+            fixed(client, head.len..head.len, memory, stall).await
+        }
     }
 }
 
 async fn fixed(
     client: &mut ClientSide,
-    end: usize,
-    start: usize,
+    body: Range<usize>,
+    memory: &Arc<BodyMemory>,
     stall: Duration,
 ) -> Result<WholeRequest, Stop> {
-    while client.received().len() < end {
+    loop {
         let have = client.received().len();
-        let missing = end - have;
+        client
+            .cover(memory, have.min(body.end) - body.start)
+            .map_err(|full| Stop::Refuse(full.answer()))?;
+        if have >= body.end {
+            break;
+        }
+        let missing = body.end - have;
         // Address space for all of it: memory follows what arrives and not what was announced, and
         // nothing is copied from buffer to buffer.
         let spare = match client.received().try_reserve_exact(missing) {
@@ -144,15 +157,15 @@ async fn fixed(
         };
         fill(client, spare, stall).await?;
     }
-    let mut buf = client.take_received();
-    let ahead = if buf.len() > end { buf.split_off(end) } else { Vec::new() };
-    Ok(WholeRequest { buf, body: start..end, ahead })
+    let (buf, ahead) = client.take_request(body.end);
+    Ok(WholeRequest { buf, body, ahead })
 }
 
 async fn chunked(
     client: &mut ClientSide,
     start: usize,
     limit: usize,
+    memory: &Arc<BodyMemory>,
     stall: Duration,
 ) -> Result<WholeRequest, Stop> {
     let mut decoder = ChunkedDecoder::new();
@@ -170,14 +183,16 @@ async fn chunked(
         }
         if progress.done {
             let ahead = buf[consumed..].to_vec();
-            let mut buf = client.take_received();
             buf.truncate(decoded);
+            let (buf, _) = client.take_request(decoded);
             return Ok(WholeRequest { buf, body: start..decoded, ahead });
         }
         buf.truncate(decoded);
         let announced = usize::try_from(decoder.announced()).unwrap_or(usize::MAX);
         let spare = announced.clamp(512, decoded.max(64 * 1024));
         fill(client, spare, stall).await?;
+        let held = client.received().len() - start;
+        client.cover(memory, held).map_err(|full| Stop::Refuse(full.answer()))?;
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use smg_core::http1::{Header, Known, RequestHead, find, path_and_query, split_query};
 
+use crate::body_memory::Buffer;
 use crate::http::coding::Coding;
 use crate::http::cors::Cors;
 use crate::http::route::Route;
@@ -16,7 +17,7 @@ const RELEASED_FROM: usize = 1024;
 /// A request as the relay sends it on: the client's bytes, and where things are in them.
 pub struct Request {
     /// Head and decoded body, contiguous.
-    pub buf: Rc<Vec<u8>>,
+    pub buf: Rc<Buffer>,
     /// The parsed head.
     pub head: RequestHead,
     /// Its headers.
@@ -47,7 +48,7 @@ impl Request {
     pub fn release_body(&mut self) {
         let start = self.body.start;
         if self.buf.capacity() > RELEASED_FROM {
-            self.buf = Rc::new(self.buf[..start].to_vec());
+            self.buf = Rc::new(self.buf[..start].to_vec().into());
             self.body = start..start;
         }
     }

@@ -17,6 +17,7 @@ use monoio::buf::{IoBuf, IoBufMut, IoVecBuf};
 use monoio::io::{AsyncReadRent, AsyncWriteRent, OwnedReadHalf, OwnedWriteHalf, Splitable};
 use monoio::net::TcpStream;
 
+use crate::body_memory::Buffer;
 use crate::http::pipe;
 use crate::runtime::reachability::{self, Delivery};
 use crate::runtime::{budget, descriptors};
@@ -279,7 +280,7 @@ impl Writer {
     pub async fn write_message(
         &mut self,
         head: Vec<u8>,
-        body: Rc<Vec<u8>>,
+        body: Rc<Buffer>,
         range: std::ops::Range<usize>,
     ) -> ReadlessOutcome {
         let half = match &mut self.0 {
@@ -333,7 +334,7 @@ pub type ReadlessOutcome = (io::Result<()>, Vec<u8>);
 struct Message {
     head: Vec<u8>,
     /// Keeps the memory behind the second vector alive.
-    _body: Rc<Vec<u8>>,
+    _body: Rc<Buffer>,
     /// On the heap: the kernel reads them where they were when the write was submitted, and the
     /// message itself moves after that.
     vectors: Box<[libc::iovec; 2]>,
@@ -341,7 +342,7 @@ struct Message {
 }
 
 impl Message {
-    fn new(mut head: Vec<u8>, body: Rc<Vec<u8>>, range: std::ops::Range<usize>) -> Self {
+    fn new(mut head: Vec<u8>, body: Rc<Buffer>, range: std::ops::Range<usize>) -> Self {
         let payload = &body[range];
         let vectors = Box::new([
             libc::iovec { iov_base: head.as_mut_ptr().cast(), iov_len: head.len() },
@@ -388,7 +389,8 @@ mod tests {
 
     #[test]
     fn a_message_advances_over_both_parts() {
-        let mut message = Message::new(b"head".to_vec(), Rc::new(b"..body..".to_vec()), 2..6);
+        let mut message =
+            Message::new(b"head".to_vec(), Rc::new(b"..body..".to_vec().into()), 2..6);
         assert_eq!(message.remaining(), 8);
         message.advance(3);
         assert_eq!((message.first, message.remaining()), (0, 5));

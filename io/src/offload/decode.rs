@@ -3,8 +3,10 @@
 
 use std::cell::Cell;
 use std::io::{self, BufRead, BufReader, Read};
+use std::sync::Arc;
 
 use super::decoders::{Brotli, Zlib, Zstd};
+use crate::body_memory::{BodyMemory, Buffer, Exhausted, Hold};
 use crate::http::coding::Coding;
 
 /// Why a body has no decoded form.
@@ -14,24 +16,33 @@ pub enum DecodeError {
     TooLarge,
     /// Not the format of this coding, or not all of it, or more than it.
     Broken(Coding),
+    /// There is no room for more of it.
+    NoRoom(Exhausted),
     /// Nobody waits for it any more.
     Cancelled,
 }
 
+/// What decoding keeps to.
+pub struct Bounds<'a> {
+    /// Most bytes of the result, and of what is between two codings.
+    pub limit: usize,
+    /// Has room for the result, or not.
+    pub memory: &'a Arc<BodyMemory>,
+    /// Whether nobody waits any more; asked now and then.
+    pub cancelled: &'a dyn Fn() -> bool,
+}
+
 /// Bytes of input between two looks at whether anybody still waits, and the first buffer of the output.
 const STEP: usize = 64 << 10;
+/// Bytes that are decoded between two looks at whether there is room for them.
+const COUNTED_STEP: usize = 1 << 20;
 
-/// Undoes `codings`, given in the order they were applied. The result is at most `limit` bytes, and so
-/// is what is between two codings. `cancelled` is asked now and then.
+/// Undoes `codings`, given in the order they were applied.
 ///
 /// # Errors
 /// See [`DecodeError`].
-pub fn decode(
-    codings: &[Coding],
-    body: &[u8],
-    limit: usize,
-    cancelled: &dyn Fn() -> bool,
-) -> Result<Vec<u8>, DecodeError> {
+pub fn decode(codings: &[Coding], body: &[u8], bounds: &Bounds<'_>) -> Result<Buffer, DecodeError> {
+    let &Bounds { limit, memory, cancelled } = bounds;
     let fault = Cell::new(None);
     let source = Source { bytes: body, until_look: 0, cancelled, fault: &fault };
     let mut reader: Box<dyn BufRead + '_> = Box::new(source);
@@ -45,26 +56,42 @@ pub fn decode(
         let stage = Stage { decoder, coding, left: limit, fault: &fault };
         reader = Box::new(BufReader::with_capacity(STEP, stage));
     }
-    collect(reader, limit).map_err(|_| {
-        let first = codings.last().copied().unwrap_or(Coding::Gzip);
-        fault.get().unwrap_or(DecodeError::Broken(first))
+    collect(reader, limit, memory).map_err(|error| match error {
+        Unread::NoRoom(full) => DecodeError::NoRoom(full),
+        Unread::Failed => {
+            let first = codings.last().copied().unwrap_or(Coding::Gzip);
+            fault.get().unwrap_or(DecodeError::Broken(first))
+        }
     })
+}
+
+/// Why a reader was not read to its end.
+enum Unread {
+    /// It says nothing of use; see [`Stage::fail`].
+    Failed,
+    NoRoom(Exhausted),
 }
 
 /// Everything a reader gives, which is at most `limit` bytes. The buffer doubles, but not beyond the
 /// limit.
-fn collect(mut reader: impl Read, limit: usize) -> io::Result<Vec<u8>> {
-    let mut out = Vec::new();
+fn collect(
+    mut reader: impl Read,
+    limit: usize,
+    memory: &Arc<BodyMemory>,
+) -> Result<Buffer, Unread> {
+    let (mut out, mut hold) = (Vec::new(), Hold::default());
     loop {
         if out.len() == out.capacity() {
             // One byte more than the limit: the stage before says that it is too much.
             let size = (out.capacity() * 2).clamp(STEP, STEP.max(limit.saturating_add(1)));
             out.reserve_exact(size.saturating_sub(out.len()).max(1));
         }
-        let spare = out.capacity() - out.len();
-        let received = reader.by_ref().take(spare as u64).read_to_end(&mut out)?;
-        if received < spare {
-            return Ok(out);
+        let wanted = (out.capacity() - out.len()).min(COUNTED_STEP);
+        let received = reader.by_ref().take(wanted as u64).read_to_end(&mut out);
+        let received = received.map_err(|_| Unread::Failed)?;
+        hold.cover(memory, out.len()).map_err(Unread::NoRoom)?;
+        if received < wanted {
+            return Ok(Buffer::new(out, hold));
         }
     }
 }

@@ -49,6 +49,22 @@ impl Owner {
         outcome
     }
 
+    /// Whether [`Owner::placement`] (`overriding`), or [`Owner::choose_manually`], sends this key where it
+    /// is pinned, rather than to a worker that is chosen anew.
+    pub fn is_placed(
+        &mut self,
+        model: ModelId,
+        candidates: &Candidates<'_>,
+        key: &[u8],
+        overriding: bool,
+    ) -> bool {
+        let Some(Owned { sessions: Some(sessions), state, .. }) = self.models.get_mut(&model)
+        else {
+            return false;
+        };
+        sessions.is_placed(key, overriding, state, candidates)
+    }
+
     /// Pins the worker that the policy chose for a key; `branch` is why it was asked.
     pub fn pin(
         &mut self,

@@ -7,5 +7,6 @@ pub mod descriptors;
 pub mod driver;
 pub mod guard;
 pub mod mailbox;
+pub mod memory;
 pub mod reachability;
 pub mod slice;

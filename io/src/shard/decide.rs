@@ -1,6 +1,8 @@
 //! Decisions: the policy of the request's model, a sticky key before it, and what is counted, logged
 //! and explained about the outcome.
 
+use std::borrow::Cow;
+
 use serde_json::json;
 use smg_core::fleet::{ModelId, ModelPlacement, WorkerId};
 use smg_core::policy::expected_wait::Scorer;
@@ -44,7 +46,8 @@ impl Shard {
     ) -> Result<Taken, RouteError> {
         let policy = fleet.policy(model.id);
         let loads = self.shared.loads.load();
-        let candidates = self.candidates(fleet, model, &loads, ask.excluded);
+        let excluded = self.excluded(fleet, model, policy, &loads, ask);
+        let candidates = self.candidates(fleet, model, &loads, &excluded);
         let outcome = match ask.session {
             None => self.by_policy(fleet, model, policy, &candidates, ask),
             Some(session) => self.by_session(fleet, model, policy, &candidates, ask, session),
@@ -53,7 +56,7 @@ impl Shard {
     }
 
     /// Decides where a request goes whose model's owner cannot be asked: on load alone, if its policy
-    /// needs the owner.
+    /// needs the owner. No key keeps it anywhere then.
     pub(super) fn decide_alone(
         &self,
         fleet: &Fleet,
@@ -62,13 +65,42 @@ impl Shard {
     ) -> Result<Taken, RouteError> {
         let policy = fleet.policy(model.id);
         let loads = self.shared.loads.load();
-        let candidates = self.candidates(fleet, model, &loads, ask.excluded);
+        let excluded = self.avoided(model, ask.excluded);
+        let candidates = self.candidates(fleet, model, &loads, &excluded);
         let outcome = if policy.needs_owner() {
             self.by_load(&Scorer::DEFAULT, &candidates, ask).map(Decided::plain)
         } else {
             self.by_policy(fleet, model, policy, &candidates, ask)
         };
         self.settle(fleet, model, policy, ask, outcome)
+    }
+
+    /// Whom the request does not go to. Who asks for a request with a key leaves silent hosts in, for
+    /// those that have the key already; one that is to be placed goes elsewhere.
+    fn excluded<'a>(
+        &self,
+        fleet: &Fleet,
+        model: &ModelPlacement,
+        policy: PolicyKind,
+        loads: &Loads,
+        ask: &Ask<'a>,
+    ) -> Cow<'a, [WorkerId]> {
+        let is_manual = policy == PolicyKind::Manual;
+        let of_session = ask.session.map(|session| session.key);
+        let Some(key) = of_session.or(ask.routing_key.filter(|_| is_manual)) else {
+            return Cow::Borrowed(ask.excluded);
+        };
+        let avoided = self.avoided(model, ask.excluded);
+        let is_placed = || {
+            let candidates = self.candidates(fleet, model, loads, ask.excluded);
+            let mut owner = self.owner.borrow_mut();
+            owner.is_placed(model.id, &candidates, key, of_session.is_some())
+        };
+        match avoided {
+            // Asked only while there are stalls.
+            Cow::Owned(_) if is_placed() => Cow::Borrowed(ask.excluded),
+            avoided => avoided,
+        }
     }
 
     /// Tells the gauge how many sticky keys this shard keeps.

@@ -110,7 +110,7 @@ mod tests {
         let route = Route::of(b"/generate");
         let started = Instant::now();
         Request {
-            buf: Rc::new(buf),
+            buf: Rc::new(buf.into()),
             head,
             headers,
             body_len: body.len(),

@@ -8,6 +8,8 @@ mod keys;
 mod mailbox;
 mod routing;
 mod start;
+#[cfg(test)]
+mod tests;
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;

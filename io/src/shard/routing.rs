@@ -12,7 +12,7 @@ use std::time::Duration;
 use smg_core::fleet::{ModelError, ModelId, ModelPlacement, WorkerId};
 use smg_core::http1::Known;
 use smg_core::policy::consistent_hashing::HashedRequest;
-use smg_core::prompt::{Endpoint, OwnedPrompt, PromptError, Want, parse_routing_tokens};
+use smg_core::prompt::{Endpoint, PromptError, Want, parse_routing_tokens};
 
 use super::{Shard, keys};
 use crate::fleet::Fleet;
@@ -20,6 +20,7 @@ use crate::http::answer::{ErrorAnswer, ErrorCode};
 use crate::http::exchange::Credentials;
 use crate::http::request::Request;
 use crate::messages::{Message, OwnedAsk, RouteReply, RouteRequest, Taken};
+use crate::offload::LentPrompt;
 use crate::owner::{Ask, Key, RouteError};
 use crate::runtime::clock;
 
@@ -57,7 +58,7 @@ impl Shard {
         endpoint: Endpoint,
         request: &Request,
         credentials: Credentials,
-        read: Option<&Arc<OwnedPrompt>>,
+        read: Option<&Arc<LentPrompt>>,
         tried: &[WorkerId],
     ) -> Result<Routing, ErrorAnswer> {
         let fleet = self.shared.fleet.load();
@@ -89,16 +90,7 @@ impl Shard {
         let has_key = session.is_some() || routing_key.is_some() || hashed.routing_key.is_some();
         let is_held =
             tried.is_empty() && (has_key || hashed.rid.is_some() || hashed.target_worker.is_some());
-        let avoided = if is_held {
-            Cow::Borrowed(tried)
-        } else {
-            // Asked only while there are stalls.
-            let usable = |id| {
-                !self.shared.loads.load().overloaded(id)
-                    && self.shared.breakers.allows(id, clock::now_ms())
-            };
-            self.shared.stalls.avoid(&model.ready, tried, usable)
-        };
+        let avoided = if is_held { Cow::Borrowed(tried) } else { self.avoided(model, tried) };
         let ask = Ask {
             // A valid header's before the body's own.
             key: if hinted.is_empty() { Key::of(&prompt) } else { Key::Tokens(hinted) },
@@ -128,6 +120,20 @@ impl Shard {
         Ok(Routing { model: model.id, stream: prompt.stream, step })
     }
 
+    /// Whom a request that no key keeps anywhere does not go to: who was tried, and whose host is silent.
+    pub(super) fn avoided<'a>(
+        &self,
+        model: &ModelPlacement,
+        tried: &'a [WorkerId],
+    ) -> Cow<'a, [WorkerId]> {
+        // Asked only while there are stalls.
+        let usable = |id| {
+            !self.shared.loads.load().overloaded(id)
+                && self.shared.breakers.allows(id, clock::now_ms())
+        };
+        self.shared.stalls.avoid(&model.ready, tried, usable)
+    }
+
     /// Sends the question to the shard `owner`. When its mailbox is full the request is decided without it.
     fn ask_owner(
         self: &Rc<Self>,
@@ -135,7 +141,7 @@ impl Shard {
         model: &ModelPlacement,
         owner: usize,
         ask: &Ask<'_>,
-        owned: Option<&Arc<OwnedPrompt>>,
+        owned: Option<&Arc<LentPrompt>>,
     ) -> Step {
         let sticky = ask.session.is_some() || ask.routing_key.is_some();
         let patience = if sticky { STICKY_PATIENCE } else { OWNER_PATIENCE };

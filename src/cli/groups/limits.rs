@@ -14,6 +14,11 @@ pub struct LimitArgs {
     #[arg(long, value_name = "BYTES", value_parser = whole::<usize>,
           default_value_t = LimitsConfig::default().max_payload_size)]
     max_payload_size: usize,
+    /// Memory for request bodies over all connections, at least --max-payload-size; a request that
+    /// finds no more room is answered 503. Bodies up to 256 KiB are not counted [default: half of the
+    /// memory the process may use]
+    #[arg(long, value_name = "BYTES", value_parser = whole::<usize>)]
+    max_body_memory: Option<usize>,
     /// Client connections open at a time over the whole gateway
     #[arg(long, value_name = "CONNECTIONS", value_parser = whole::<usize>,
           default_value_t = LimitsConfig::default().max_connections)]
@@ -47,8 +52,18 @@ pub struct LimitArgs {
 impl LimitArgs {
     pub fn resolve(self) -> Result<LimitsConfig, ConfigError> {
         let idle = secs_within("stream_idle_timeout_secs", self.stream_idle_timeout_secs)?;
+        let max_payload_size = positive("max_payload_size", self.max_payload_size)?;
+        if let Some(bytes) = self.max_body_memory
+            && bytes < max_payload_size
+        {
+            return Err(ConfigError::Incompatible(format!(
+                "--max-body-memory {bytes} is less than --max-payload-size {max_payload_size}, so that \
+                 the largest body would never find room; raise the one or lower the other"
+            )));
+        }
         Ok(LimitsConfig {
-            max_payload_size: positive("max_payload_size", self.max_payload_size)?,
+            max_payload_size,
+            max_body_memory: self.max_body_memory,
             max_connections: positive("max_connections", self.max_connections)?,
             request_timeout_secs: positive_secs("request_timeout_secs", self.request_timeout_secs)?,
             connect_timeout_secs: positive_secs("connect_timeout_secs", self.connect_timeout_secs)?,

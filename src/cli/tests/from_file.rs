@@ -239,7 +239,7 @@ fn every_flag_is_a_key_of_the_file_and_means_the_same() {
         let long = arg.get_long().unwrap();
         let (toml, text) = sample(arg);
         let line = format!("{} = {toml}", long.replace('-', "_"));
-        let other_half = other_half(long).map(|long| format!("--{long}=y.pem"));
+        let other_half = other_half(long);
         let other_half: Vec<&str> = other_half.as_deref().into_iter().collect();
         let from_file = config_with(long, &line, &other_half);
         let from_flag =
@@ -251,12 +251,12 @@ fn every_flag_is_a_key_of_the_file_and_means_the_same() {
     assert!(changed > 60, "{changed}");
 }
 
-/// The flag without which this one is refused.
+/// The flag without which this one, or its sample, is refused.
 fn other_half(long: &str) -> Option<String> {
     match (long.strip_suffix("-cert-path"), long.strip_suffix("-key-path")) {
-        (Some(side), _) => Some(format!("{side}-key-path")),
-        (_, Some(side)) => Some(format!("{side}-cert-path")),
-        _ => None,
+        (Some(side), _) => Some(format!("--{side}-key-path=y.pem")),
+        (_, Some(side)) => Some(format!("--{side}-cert-path=y.pem")),
+        _ => (long == "max-body-memory").then(|| "--max-payload-size=1".to_owned()),
     }
 }
 
@@ -279,6 +279,7 @@ fn sample(arg: &Arg) -> (String, String) {
         "api-key-file" => "/proc/sys/kernel/ostype",
         "request-id-headers" | "routing-key-headers" => "x-a",
         "retry-max-backoff-ms" => "60",
+        "max-body-memory" => "1",
         long if other_half(long).is_some() || long == "ca-cert-paths" => "x.pem",
         _ if arg.is_hide_default_value_set() => "true",
         _ => "1",

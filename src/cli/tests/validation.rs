@@ -303,6 +303,21 @@ fn power_of_two_needs_two_workers_unless_they_come_and_go() {
 }
 
 #[test]
+fn the_memory_of_bodies_has_room_for_the_largest() {
+    assert_eq!(
+        complaint(&["--max-body-memory", "4999", "--max-payload-size", "5000"]),
+        "Incompatible configuration: --max-body-memory 4999 is less than --max-payload-size 5000, \
+         so that the largest body would never find room; raise the one or lower the other"
+    );
+    let given = config(&["--max-body-memory", "5000", "--max-payload-size", "5000"]).limits;
+    assert_eq!(given.body_memory(Some(1 << 40)), 5000);
+    let defaulted = config(&["--max-payload-size", "5000"]).limits;
+    assert_eq!(defaulted.body_memory(Some(40_000)), 20_000);
+    assert_eq!(defaulted.body_memory(Some(8000)), 5000, "one of the largest always has room");
+    assert_eq!(defaulted.body_memory(None), 5000);
+}
+
+#[test]
 fn a_certificate_and_its_key_come_together() {
     for side in ["tls", "client"] {
         let (cert, key) = (format!("--{side}-cert-path"), format!("--{side}-key-path"));

@@ -268,11 +268,15 @@ impl Gateway {
         Metrics::parse(&page.text())
     }
 
-    /// Waits until no request is under way anywhere, nor a client connected.
+    /// Waits until no request is under way anywhere, nor a client connected, nor a body held.
     #[track_caller]
     pub fn is_at_rest(&self) {
-        let gauges =
-            ["smg_worker_requests_active", "smg_http_connections_active", "smg_client_connections"];
+        let gauges = [
+            "smg_worker_requests_active",
+            "smg_http_connections_active",
+            "smg_client_connections",
+            "smg_body_memory_bytes",
+        ];
         for gauge in gauges {
             eventually(&format!("{gauge} is 0"), || self.metrics().is_zero(gauge));
         }

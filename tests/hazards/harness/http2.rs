@@ -135,6 +135,14 @@ impl Http2 {
     /// Sends a body as the gateway allows it, and ends it.
     #[track_caller]
     pub fn send_all(&self, sending: &mut SendStream<Bytes>, body: &[u8]) {
+        self.send_some(sending, body);
+        // An answer may have ended the need for it.
+        let _ = sending.send_data(Bytes::new(), true);
+    }
+
+    /// Sends a part of a body as the gateway allows it.
+    #[track_caller]
+    pub fn send_some(&self, sending: &mut SendStream<Bytes>, body: &[u8]) {
         let mut body = Bytes::copy_from_slice(body);
         self.until(async {
             while !body.is_empty() {
@@ -147,7 +155,6 @@ impl Http2 {
                     return;
                 }
             }
-            let _ = sending.send_data(Bytes::new(), true);
         });
     }
 

@@ -83,6 +83,27 @@ fn a_key_stays_where_it_was_first_served() {
 }
 
 #[test]
+fn whether_a_key_is_placed_is_what_the_next_choice_does() {
+    let mut fleet = FakeFleet::new(2);
+    let mut manual = Manual::new();
+    let placed = |manual: &mut Manual, fleet: &FakeFleet, overriding| {
+        let Manual { map, state, .. } = manual;
+        map.is_placed(b"k", overriding, state, &fleet.candidates())
+    };
+    assert!(!placed(&mut manual, &fleet, false));
+    let (home, _, first) = manual.hold(&fleet, "k", Assignment::Random);
+    assert!(placed(&mut manual, &fleet, false) && placed(&mut manual, &fleet, true));
+    let second = manual.hold(&fleet, "k", Assignment::Random);
+    // More than one worker has of it under an override.
+    assert!(placed(&mut manual, &fleet, false) && !placed(&mut manual, &fleet, true));
+    drop((first, second));
+    assert!(placed(&mut manual, &fleet, true));
+    fleet.open_breaker(home as usize);
+    assert!(!placed(&mut manual, &fleet, false));
+    assert_eq!(manual.map.len(), 1);
+}
+
+#[test]
 fn a_request_without_a_key_is_assigned_and_not_pinned() {
     let mut fleet = FakeFleet::new(2);
     fleet.set_in_flight(0, 1);

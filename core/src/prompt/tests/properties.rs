@@ -260,11 +260,11 @@ proptest! {
         let value: Value = serde_json::from_str(&body).unwrap();
         let expected = naive(endpoint, &value);
         prop_assert_eq!(&extract(endpoint, &body).unwrap(), &expected, "{}", body);
-        // The same through pruning, which the number provokes.
+        // The same by the other reader, which the number provokes.
         let (open, rest) = body.split_once('{').unwrap();
         let comma = if members.is_empty() { "" } else { "," };
-        let pruned = format!("{open}{{\"\":1e999{comma}{rest}");
-        prop_assert_eq!(&extract(endpoint, &pruned).unwrap(), &expected, "{}", pruned);
+        let walked = format!("{open}{{\"\":1e999{comma}{rest}");
+        prop_assert_eq!(&extract(endpoint, &walked).unwrap(), &expected, "{}", walked);
     }
 
     #[test]
@@ -331,8 +331,8 @@ proptest! {
     }
 
     #[test]
-    fn nesting_is_refused_by_depth_alone(levels in 1..2 * MAX_DEPTH, is_pruned in any::<bool>()) {
-        let open = if is_pruned { "{\"n\":1e999,\"x\":" } else { "{\"x\":" };
+    fn nesting_is_refused_by_depth_alone(levels in 1..2 * MAX_DEPTH, is_walked in any::<bool>()) {
+        let open = if is_walked { "{\"n\":1e999,\"x\":" } else { "{\"x\":" };
         let body = format!("{open}{}{}}}", "[".repeat(levels), "]".repeat(levels));
         prop_assert_eq!(extract(Endpoint::Chat, body).is_ok(), levels < MAX_DEPTH);
     }

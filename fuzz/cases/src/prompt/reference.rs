@@ -1,7 +1,9 @@
 //! Bodies as `serde_json` reads them, and what routes in the values.
 
 use serde_json::{Value, json};
-use smg_core::prompt::{Endpoint, MAX_DEPTH, namespace};
+use smg_core::prompt::{
+    Endpoint, MAX_DEPTH, MAX_NAME_BYTES, MAX_TEXT_CHARS, MAX_TOKENS, namespace,
+};
 
 use super::Routed;
 
@@ -122,7 +124,6 @@ fn string(json: &str, out: &mut String) -> usize {
 
 /// What an object routes on, by the table of the contract.
 pub fn routed(endpoint: Endpoint, body: &Value) -> Routed {
-    let text_of = |key: &str| body[key].as_str().map(str::to_owned);
     let set = |key: &str| body[key].as_str().filter(|text| !text.is_empty());
     let lora = match endpoint {
         Endpoint::Generate => set("lora_path").or(set("lora_id")),
@@ -134,23 +135,32 @@ pub fn routed(endpoint: Endpoint, body: &Value) -> Routed {
     );
     let tokens =
         if endpoint == Endpoint::Generate { tokens(&body["input_ids"]) } else { Vec::new() };
-    let model = set("model").map(str::to_owned);
+    let model = set("model").map(name);
     Routed {
         model_is_unusable: model.is_none() && !body["model"].is_null(),
         model,
         stream: body["stream"] == json!(true),
-        text: if tokens.is_empty() { text(endpoint, body) } else { String::new() },
+        text: match tokens[..] {
+            [] => text(endpoint, body).chars().take(MAX_TEXT_CHARS).collect(),
+            _ => String::new(),
+        },
         tokens,
         namespace: if has_namespace {
             namespace(set("cache_salt"), set("extra_key"), lora)
         } else {
             None
         },
-        rid: text_of("rid"),
+        rid: body["rid"].as_str().map(name),
     }
 }
 
-/// `input_ids`, or the first sequence of a batch; empty unless all are 32-bit integers.
+/// As much of a name as counts.
+fn name(text: &str) -> String {
+    text[..text.floor_char_boundary(MAX_NAME_BYTES)].to_owned()
+}
+
+/// As many of the `input_ids`, or of the first sequence of a batch, as count; empty unless all of those
+/// are 32-bit integers.
 fn tokens(ids: &Value) -> Vec<u32> {
     let ids = elements(ids);
     let ids = match ids.first() {
@@ -161,7 +171,7 @@ fn tokens(ids: &Value) -> Vec<u32> {
         let id = id.as_i64()?;
         u32::try_from(id).or_else(|_| i32::try_from(id).map(i32::cast_unsigned)).ok()
     };
-    ids.iter().map(token).collect::<Option<_>>().unwrap_or_default()
+    ids.iter().take(MAX_TOKENS).map(token).collect::<Option<_>>().unwrap_or_default()
 }
 
 fn text(endpoint: Endpoint, body: &Value) -> String {

@@ -99,6 +99,13 @@ impl Page<'_> {
         }
         text.family("smg_shards", Family::Gauge, "Shards of the data plane.");
         text.sample("smg_shards", &[], self.shards.len() as f64);
+        let memory = &self.shared.body_memory;
+        let name = "smg_body_memory_bytes";
+        text.family(name, Family::Gauge, "Memory of request bodies, of those that are counted.");
+        text.sample(name, &[], memory.held() as f64);
+        let name = "smg_body_memory_limit_bytes";
+        text.family(name, Family::Gauge, "Most of it: --max-body-memory.");
+        text.sample(name, &[], memory.limit() as f64);
         let counters: [Named<CountOf>; 3] = [
             Named("smg_connection_panics_total", "Connection tasks ended by a panic.", |cells| {
                 cells.panics.get()

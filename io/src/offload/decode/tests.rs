@@ -59,7 +59,18 @@ fn zstd_run(byte: u8, length: usize) -> Vec<u8> {
 }
 
 fn decoded(codings: &[Coding], body: &[u8], limit: usize) -> Result<Vec<u8>, DecodeError> {
-    decode(codings, body, limit, &|| false)
+    let memory = BodyMemory::new(usize::MAX);
+    decode_within(codings, body, limit, &memory, &|| false)
+}
+
+fn decode_within(
+    codings: &[Coding],
+    body: &[u8],
+    limit: usize,
+    memory: &Arc<BodyMemory>,
+    cancelled: &dyn Fn() -> bool,
+) -> Result<Vec<u8>, DecodeError> {
+    decode(codings, body, &Bounds { limit, memory, cancelled }).map(|decoded| decoded.to_vec())
 }
 
 /// `TEXT` in every coding.
@@ -228,11 +239,33 @@ fn nobody_who_waits_ends_it() {
         looks.set(looks.get() + 1);
         looks.get() > 3
     };
+    let memory = BodyMemory::new(usize::MAX);
     // Empty members give no output, so that only the input can notice.
     let members = gzip(b"").repeat(50_000);
-    assert_eq!(decode(&[Gzip], &members, 10, &cancelled), Err(DecodeError::Cancelled));
+    assert_eq!(
+        decode_within(&[Gzip], &members, 10, &memory, &cancelled),
+        Err(DecodeError::Cancelled)
+    );
     assert_eq!(looks.get(), 4);
-    assert_eq!(decode(&[Zst, Gzip], &gzip(TEXT), 10, &|| true), Err(DecodeError::Cancelled));
+    assert_eq!(
+        decode_within(&[Zst, Gzip], &gzip(TEXT), 10, &memory, &|| true),
+        Err(DecodeError::Cancelled)
+    );
+}
+
+#[test]
+fn what_there_is_no_room_for_is_not_decoded_to_its_end() {
+    let bomb = gzip(&vec![0; ZEROS]);
+    let memory = BodyMemory::new(3 << 20);
+    let outcome = decode_within(&[Gzip], &bomb, usize::MAX, &memory, &|| false);
+    assert!(matches!(outcome, Err(DecodeError::NoRoom(_))), "{:?}", outcome.map(|d| d.len()));
+    assert_eq!(memory.held(), 0);
+    let memory = BodyMemory::new(ZEROS);
+    let bounds = Bounds { limit: ZEROS, memory: &memory, cancelled: &|| false };
+    let decoded = decode(&[Gzip], &bomb, &bounds).unwrap();
+    assert_eq!((decoded.len(), memory.held()), (ZEROS, ZEROS));
+    drop(decoded);
+    assert_eq!(memory.held(), 0);
 }
 
 #[test]

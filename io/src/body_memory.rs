@@ -1,0 +1,202 @@
+//! Memory of request bodies over all connections: one budget, in bytes. It is taken as bytes arrive, or
+//! are decoded, and given back when the buffer they are in is freed. What was only announced takes
+//! nothing of it.
+//!
+//! Small buffers are not counted: `--max-connections` bounds those.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::http::answer::{ErrorAnswer, ErrorCode};
+
+/// Buffers with no more of a body than this many bytes are not counted.
+pub const COUNTED_ABOVE: usize = 256 << 10;
+
+/// When a request that found no room may come again.
+const RETRY_AFTER_SECS: u64 = 1;
+
+/// The budget.
+#[derive(Debug)]
+pub struct BodyMemory {
+    limit: usize,
+    held: AtomicUsize,
+}
+
+/// There is no room for more bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Exhausted {
+    /// The budget in bytes.
+    limit: usize,
+}
+
+impl BodyMemory {
+    /// A budget of `limit` bytes.
+    pub fn new(limit: usize) -> Arc<Self> {
+        Arc::new(Self { limit, held: AtomicUsize::new(0) })
+    }
+
+    /// The budget in bytes.
+    pub fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// Bytes held.
+    pub fn held(&self) -> usize {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    fn take(&self, bytes: usize) -> Result<(), Exhausted> {
+        let more = |held: usize| held.checked_add(bytes).filter(|&held| held <= self.limit);
+        match self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(Exhausted { limit: self.limit }),
+        }
+    }
+}
+
+impl Exhausted {
+    /// What the client is told.
+    pub fn answer(self) -> ErrorAnswer {
+        ErrorAnswer::new(
+            ErrorCode::BodyMemoryExhausted,
+            format!(
+                "the bodies of requests under way take all the memory there is for them ({} bytes, \
+                 --max-body-memory); retry after the time given",
+                self.limit
+            ),
+        )
+        .retry_after(RETRY_AFTER_SECS)
+    }
+}
+
+/// What one buffer has of the budget; dropping it gives that back.
+#[derive(Debug, Default)]
+pub struct Hold {
+    memory: Option<Arc<BodyMemory>>,
+    bytes: usize,
+}
+
+impl Hold {
+    /// Sees to it that `bytes` are held, if they are worth counting; never fewer than before.
+    ///
+    /// # Errors
+    /// When there is no room for what is missing. What was held still is.
+    pub fn cover(&mut self, memory: &Arc<BodyMemory>, bytes: usize) -> Result<(), Exhausted> {
+        if bytes <= self.bytes.max(COUNTED_ABOVE) {
+            return Ok(());
+        }
+        memory.take(bytes - self.bytes)?;
+        self.bytes = bytes;
+        if self.memory.is_none() {
+            self.memory = Some(memory.clone());
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        if let Some(memory) = &self.memory {
+            memory.held.fetch_sub(self.bytes, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Bytes that never change, and what they hold of the budget. Freed in that order.
+#[derive(Debug, Default)]
+pub struct Buffer {
+    bytes: Vec<u8>,
+    _hold: Hold,
+}
+
+impl Buffer {
+    /// `bytes`, for which `hold` is held.
+    pub fn new(bytes: Vec<u8>, hold: Hold) -> Self {
+        Self { bytes, _hold: hold }
+    }
+
+    /// Bytes of memory it takes.
+    pub fn capacity(&self) -> usize {
+        self.bytes.capacity()
+    }
+
+    /// The same bytes once more.
+    ///
+    /// # Errors
+    /// When there is no room for them.
+    pub fn copy(&self, memory: &Arc<BodyMemory>) -> Result<Self, Exhausted> {
+        let mut hold = Hold::default();
+        hold.cover(memory, self.bytes.len())?;
+        Ok(Self::new(self.bytes.clone(), hold))
+    }
+}
+
+impl From<Vec<u8>> for Buffer {
+    /// Bytes that are not counted.
+    fn from(bytes: Vec<u8>) -> Self {
+        Self::new(bytes, Hold::default())
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOME: usize = COUNTED_ABOVE + 1;
+
+    #[test]
+    fn what_is_held_is_given_back_once() {
+        let memory = BodyMemory::new(10 * SOME);
+        let mut first = Hold::default();
+        assert_eq!(first.cover(&memory, SOME), Ok(()));
+        assert_eq!(first.cover(&memory, SOME), Ok(()));
+        assert_eq!(first.cover(&memory, 2), Ok(()), "never fewer");
+        assert_eq!(memory.held(), SOME);
+        assert_eq!(first.cover(&memory, 3 * SOME), Ok(()));
+        let buffer = Buffer::new(vec![0; 3 * SOME], first);
+        let copy = buffer.copy(&memory).unwrap();
+        assert_eq!(memory.held(), 6 * SOME);
+        drop(buffer);
+        std::thread::spawn(move || drop(copy)).join().unwrap();
+        assert_eq!(memory.held(), 0);
+    }
+
+    #[test]
+    fn small_buffers_are_not_counted() {
+        let memory = BodyMemory::new(0);
+        let mut hold = Hold::default();
+        assert_eq!(hold.cover(&memory, COUNTED_ABOVE), Ok(()));
+        assert_eq!(memory.held(), 0);
+        assert_eq!(hold.cover(&memory, SOME), Err(Exhausted { limit: 0 }));
+    }
+
+    #[test]
+    fn the_budget_is_used_to_its_last_byte_and_no_further() {
+        let memory = BodyMemory::new(2 * SOME);
+        let (mut first, mut second) = (Hold::default(), Hold::default());
+        assert_eq!(first.cover(&memory, SOME), Ok(()));
+        assert_eq!(second.cover(&memory, SOME + 1), Err(Exhausted { limit: 2 * SOME }));
+        assert_eq!(second.cover(&memory, SOME), Ok(()));
+        assert!(first.cover(&memory, SOME + 1).is_err());
+        assert!(first.cover(&memory, usize::MAX).is_err());
+        assert_eq!(memory.held(), 2 * SOME, "who finds no room keeps what he has");
+        drop(second);
+        assert_eq!(first.cover(&memory, 2 * SOME), Ok(()));
+    }
+
+    #[test]
+    fn the_answer_names_the_flag_and_says_when_to_come_again() {
+        let answer = Exhausted { limit: 77 }.answer();
+        assert_eq!((answer.code.status(), answer.retry_after_secs), (503, Some(1)));
+        assert!(answer.message.contains("77 bytes, --max-body-memory"), "{}", answer.message);
+    }
+}

@@ -1,0 +1,250 @@
+//! Many clients send large bodies, slowly or at once: together they would take all memory.
+
+use std::io::Write;
+use std::time::Duration;
+
+use crate::harness::{
+    Certificate, Client, Exchange, Gate, Gateway, Http2, Worker, eventually, http2, post,
+};
+
+const ROUTE: &str = "/v1/completions";
+const MIB: usize = 1 << 20;
+/// Room for two bodies of three MiB, and their prompts.
+const LIMIT: usize = 8 * MIB;
+const FLAGS: &str = "--max-payload-size 8388608 --max-body-memory 8388608 --retry-max-retries 3 \
+    --retry-initial-backoff-ms 1 --stream-body-stall-timeout-secs 600";
+
+fn body(size: usize) -> Vec<u8> {
+    let (head, tail) = (&br#"{"model":"m","prompt":""#[..], &br#""}"#[..]);
+    [head, &vec![b'x'; size - head.len() - tail.len()], tail].concat()
+}
+
+fn held(gateway: &Gateway) -> usize {
+    gateway.metrics().sum("smg_body_memory_bytes") as usize
+}
+
+#[track_caller]
+fn nothing_is_held(gateway: &Gateway) {
+    eventually("nothing is held", || held(gateway) == 0);
+}
+
+/// Sends the head of a request and `sent` bytes of its body.
+fn begin(client: &mut Client, request: &[u8], sent: usize) {
+    let head_len = request.windows(4).position(|bytes| bytes == b"\r\n\r\n").expect("a head") + 4;
+    client.send(&request[..head_len + sent]);
+}
+
+/// With one shard and with three.
+fn each(test: impl Fn(&str)) {
+    for shards in [1, 3] {
+        test(&format!("{FLAGS} --shards {shards}"));
+    }
+}
+
+#[track_caller]
+fn assert_refused(client: &mut Client) {
+    let answer = client.response();
+    assert_eq!((answer.status(), answer.error_code()), (503, Some("body_memory_exhausted")));
+    assert_eq!(answer.head.header("retry-after"), Some("1"));
+    assert!(answer.text().contains("--max-body-memory"), "{}", answer.text());
+}
+
+#[test]
+fn half_sent_bodies_take_what_has_arrived_and_the_next_large_one_is_refused() {
+    each(|flags| {
+        let worker = Worker::obliging();
+        let gateway = Gateway::before([&worker]).flags(flags).start();
+        let request = post(ROUTE, &body(4 * MIB));
+        // Announced are 40 MiB, and nothing of it has arrived.
+        let mut announcing: Vec<Client> = (0..10).map(|_| Client::connect(&gateway)).collect();
+        for client in &mut announcing {
+            begin(client, &request, 1000);
+        }
+        let mut slow: Vec<Client> = (0..2).map(|_| Client::connect(&gateway)).collect();
+        for client in &mut slow {
+            begin(client, &request, 3 * MIB);
+        }
+        eventually("they are held", || held(&gateway) == 6 * MIB);
+        // Two more MiB would fit, and no more.
+        let mut refused = Client::connect(&gateway);
+        refused.send(&request);
+        assert_refused(&mut refused);
+        assert!(refused.is_at_end(), "its connection has ended");
+        let mut chunked = Client::connect(&gateway);
+        chunked.send(
+            format!("POST {ROUTE} HTTP/1.1\r\nHost: g\r\nTransfer-Encoding: chunked\r\n\r\n")
+                .as_bytes(),
+        );
+        let chunk = vec![b'x'; 3 * MIB];
+        chunked.send(format!("{:x}\r\n", chunk.len()).as_bytes());
+        chunked.send(&chunk);
+        assert_refused(&mut chunked);
+        eventually("what was refused is not held", || held(&gateway) == 6 * MIB);
+        let mut small = Client::connect(&gateway);
+        for _ in 0..3 {
+            assert_eq!(small.ask("small").status(), 200);
+        }
+        // One that fits is served, and a larger one once there is room.
+        small.send(&post(ROUTE, &body(MIB)));
+        assert_eq!(small.response().status(), 200);
+        slow.pop().expect("two").vanish();
+        eventually("its part is given back", || held(&gateway) == 3 * MIB);
+        small.send(&post(ROUTE, &body(2 * MIB)));
+        assert_eq!(small.response().status(), 200);
+        let metrics = gateway.metrics();
+        let answers =
+            metrics.sum_of("smg_http_responses_total", "error_code=\"body_memory_exhausted\"");
+        assert_eq!(answers, 2.0);
+        assert_eq!(metrics.sum("smg_body_memory_limit_bytes"), LIMIT as f64);
+        drop((slow, announcing, small, refused, chunked));
+        nothing_is_held(&gateway);
+        gateway.is_at_rest();
+    });
+}
+
+#[test]
+fn it_is_given_back_however_a_request_ends() {
+    each(|flags| {
+        let gate = Gate::default();
+        let opened = gate.clone();
+        let dying = Worker::start(|exchange| exchange.reset());
+        let worker = Worker::start(move |exchange: &mut Exchange| {
+            if exchange.mentions("waits") {
+                opened.wait();
+            }
+            exchange.answer(200, b"{}");
+        });
+        let gateway =
+            Gateway::before([&dying, &worker]).flags(flags).flags("--policy round_robin").start();
+        // Three times it fits: as it came, perhaps once more while it is sent again, and its prompt.
+        let large = body(2 * MIB);
+        let mut client = Client::connect(&gateway);
+        // Sent again to another worker; relayed; refused for what it is.
+        for _ in 0..4 {
+            client.send(&post(ROUTE, &large));
+            assert_eq!(client.response().status(), 200);
+        }
+        assert!(dying.dispatched() > 0);
+        let cut = &large[..large.len() - 1];
+        for (broken, status) in [(cut, 400), (&large[1..], 400)] {
+            client.send(&post(ROUTE, broken));
+            assert_eq!(client.response().status(), status);
+        }
+        let unknown =
+            String::from_utf8(large.clone()).expect("ASCII").replacen("\"m\"", "\"?\"", 1);
+        client.send(&post(ROUTE, unknown.as_bytes()));
+        assert_eq!(client.response().status(), 404);
+        nothing_is_held(&gateway);
+        // While a worker computes, and its client leaves.
+        let waiting =
+            String::from_utf8(large.clone()).expect("ASCII").replacen("xxxxx", "waits", 1);
+        client.send(&post(ROUTE, waiting.as_bytes()));
+        eventually("it waits for its answer", || held(&gateway) >= 2 * MIB);
+        client.vanish();
+        nothing_is_held(&gateway);
+        gate.open();
+        // Those who leave while their body is read or waits to be read.
+        let request = post(ROUTE, &body(MIB));
+        let mut leaving: Vec<Client> = (0..40).map(|_| Client::connect(&gateway)).collect();
+        for client in &mut leaving {
+            client.send(&request);
+        }
+        leaving.into_iter().for_each(Client::vanish);
+        nothing_is_held(&gateway);
+        gateway.is_at_rest();
+    });
+}
+
+#[test]
+fn it_is_given_back_when_a_body_stops_arriving() {
+    let worker = Worker::obliging();
+    let flags = "--shards 1 --stream-body-stall-timeout-secs 1";
+    let gateway = Gateway::before([&worker]).flags(flags).start();
+    let mut slow = Client::connect(&gateway);
+    begin(&mut slow, &post(ROUTE, &body(4 * MIB)), 3 * MIB);
+    eventually("it is held", || held(&gateway) == 3 * MIB);
+    assert_eq!(slow.response().status(), 408);
+    nothing_is_held(&gateway);
+    drop(slow);
+    gateway.is_at_rest();
+}
+
+#[test]
+fn what_is_decoded_and_prompts_count_too() {
+    each(|flags| {
+        let worker = Worker::obliging();
+        let gateway = Gateway::before([&worker]).flags(flags).start();
+        let mut slow = Client::connect(&gateway);
+        begin(&mut slow, &post(ROUTE, &body(6 * MIB)), 5 * MIB);
+        eventually("it is held", || held(&gateway) == 5 * MIB);
+        let gzip = |bytes: &[u8]| {
+            let mut encoder =
+                flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+            encoder.write_all(bytes).expect("memory takes everything");
+            encoder.finish().expect("memory takes everything")
+        };
+        let compressed = |size: usize| {
+            let data = gzip(&body(size));
+            let head = format!(
+                "POST {ROUTE} HTTP/1.1\r\nHost: g\r\nContent-Encoding: gzip\r\nContent-Length: {}\r\n\r\n",
+                data.len()
+            );
+            [head.as_bytes(), &data].concat()
+        };
+        let mut client = Client::connect(&gateway);
+        // It was read whole: its connection stays.
+        client.send(&compressed(4 * MIB));
+        assert_refused(&mut client);
+        client.send(&compressed(MIB));
+        assert_eq!(client.response().status(), 200);
+        // The body fits, and its prompt does not beside it.
+        client.send(&post(ROUTE, &body(2 * MIB)));
+        assert_refused(&mut client);
+        eventually("it is held alone", || held(&gateway) == 5 * MIB);
+        drop((slow, client));
+        nothing_is_held(&gateway);
+        gateway.is_at_rest();
+    });
+}
+
+#[test]
+fn it_holds_over_tls_and_http2() {
+    let certificate = Certificate::new();
+    let worker = Worker::obliging();
+    let gateway = Gateway::before([&worker]).flags(FLAGS).tls(&certificate).start();
+    let request = post(ROUTE, &body(6 * MIB));
+    let mut slow = Client::connect_tls(&gateway, &certificate);
+    begin(&mut slow, &request, 5 * MIB);
+    eventually("it is held", || held(&gateway) == 5 * MIB);
+    let mut refused = Client::connect_tls(&gateway, &certificate);
+    refused.send(&post(ROUTE, &body(4 * MIB)));
+    assert_refused(&mut refused);
+    drop((slow, refused));
+    nothing_is_held(&gateway);
+    gateway.is_at_rest();
+
+    let gateway = Gateway::before([&worker]).flags(FLAGS).start();
+    let mut session = Http2::connect(&gateway);
+    let mut half = session.open(http2::post(ROUTE), false);
+    session.send_some(&mut half.sending, &body(6 * MIB)[..5 * MIB]);
+    session.run_for(Duration::from_millis(50));
+    eventually("all but what is on its way is held", || held(&gateway) >= 4 * MIB);
+    let answer = session.post(ROUTE, &body(5 * MIB));
+    assert_eq!(answer.status, 503);
+    assert_eq!(answer.header("x-smg-error-code"), Some("body_memory_exhausted"));
+    assert_eq!(session.post(ROUTE, &body(1000)).status, 200);
+    drop((half, session));
+    nothing_is_held(&gateway);
+    gateway.is_at_rest();
+}
+
+#[test]
+fn a_budget_that_the_largest_body_does_not_fit_is_refused_at_start() {
+    let worker = Worker::obliging();
+    let refusal = Gateway::before([&worker])
+        .flags("--max-body-memory 1000 --max-payload-size 1001")
+        .refused();
+    assert_eq!(refusal.code, Some(2));
+    let text = refusal.output;
+    assert!(text.contains("--max-body-memory 1000") && text.contains("--max-payload-size 1001"));
+}
