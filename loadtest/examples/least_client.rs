@@ -97,7 +97,7 @@ fn is_whole(answer: &[u8]) -> Result<bool, Box<dyn Error>> {
     if !text.starts_with("HTTP/1.1 200 ") {
         return Err(format!("not answered with 200: {text}").into());
     }
-    let lines = text.lines().filter_map(|line| line.strip_prefix("content-length: "));
-    let length: usize = lines.last().ok_or("an answer without content-length")?.parse()?;
+    let length = text.lines().find_map(|line| line.strip_prefix("content-length: "));
+    let length: usize = length.ok_or("an answer without content-length")?.parse()?;
     Ok(answer.len() >= head + 4 + length)
 }
