@@ -3,8 +3,10 @@
 mod harness;
 
 use std::process::Output;
+use std::time::{Duration, Instant};
 
 use harness::{Engines, command};
+use smg_loadtest::blocking::pause;
 
 fn run(url: &str, arguments: &str) -> Output {
     let arguments = arguments.split_whitespace();
@@ -69,8 +71,8 @@ fn rates_by_schedule_last_as_long_as_it_does() {
 
 #[test]
 fn an_interrupt_ends_a_pause() {
-    let engines = Engines::start(false, &["-n", "2", "--instant"]);
-    for waiting in [&[][..], &["--busy-poll"]] {
+    let engines = Engines::start(false, &["-n", "2", "--profile", "demo"]);
+    for (waiting, sent) in [(&[][..], 5), (&["--busy-poll"], 10)] {
         let arguments =
             ["run", &engines.urls[0], "--quiet", "--schedule", "20:0.2,0:60", "-w", "0"];
         let child = command(false)
@@ -80,7 +82,10 @@ fn an_interrupt_ends_a_pause() {
             .stdout(std::process::Stdio::piped())
             .spawn()
             .unwrap();
-        std::thread::sleep(std::time::Duration::from_secs(1));
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while engines.finished(0) < sent && Instant::now() < deadline {
+            pause(Duration::from_millis(30));
+        }
         // SAFETY: plain system call; the child has not been waited for.
         unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGINT) };
         let report = report(&child.wait_with_output().unwrap());

@@ -2,6 +2,10 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use smg_loadtest::blocking;
+use smg_loadtest::server::EngineSnapshot;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_smg-loadtest");
 
@@ -24,6 +28,17 @@ impl Engines {
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let urls = lines.take(2).map(Result::unwrap).collect();
         Self { child, urls }
+    }
+}
+
+impl Engines {
+    /// Requests that one of them has answered.
+    #[allow(dead_code, reason = "used by some of the tests that share this")]
+    pub fn finished(&self, engine: usize) -> u64 {
+        let address = self.urls[engine].trim_start_matches("http://").parse().unwrap();
+        let answer = blocking::get(address, "/sim/stats", Duration::from_secs(5)).unwrap();
+        let stats: EngineSnapshot = serde_json::from_slice(&answer.body).unwrap();
+        stats.finished
     }
 }
 
