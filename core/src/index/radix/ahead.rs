@@ -28,6 +28,8 @@ impl<A: Alphabet> RadixTree<A> {
             self.nodes.prefetch(node.ahead);
             let child = &self.nodes[node.child];
             self.slab.prefetch(child.start, child.len);
+        } else {
+            self.prefetch_neighbours(id);
         }
     }
 

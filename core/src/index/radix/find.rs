@@ -93,7 +93,6 @@ impl<A: Alphabet> RadixTree<A> {
         };
         if holder_node != NIL {
             self.prefetch_neighbours(holder_node);
-            self.prefetch_crowds_above(holder_node);
             self.pick_holders(&mut found, eligible);
         }
         found

@@ -150,37 +150,53 @@ impl<A: Alphabet> RadixTree<A> {
         parent_id: u32,
         rest: &[A::Item],
     ) -> Option<(u32, usize)> {
-        let share = |id: u32| {
-            let child = &self.nodes[id];
-            // An edge of one unit is its key; its content would be a cache miss for a character.
-            if child.len as usize == self.alphabet.spelled_out(child.key) {
-                self.prefetch_crowd(child);
-                let is_equal = child.key == self.alphabet.key(rest);
-                return is_equal.then_some((id, child.len as usize));
-            }
-            self.prefetch_crowd(child);
-            self.look_ahead(child, id, rest);
-            let common = self.alphabet.common(self.edge(child), rest);
-            (common > 0).then_some((id, common))
-        };
-        if parent.tabled == 0 {
-            return if parent.child == NIL { None } else { share(parent.child) };
+        let mut key = 0;
+        let mut at = parent.child;
+        if parent.tabled > 0 {
+            key = self.alphabet.key(rest);
+            let head = self.table.first(child_key(parent_id, key));
+            self.prefetch_first(head, key, rest);
+            at = self.sibling(head.id, parent_id, key);
         }
-        let key = self.alphabet.key(rest);
-        let head = self.table.first(child_key(parent_id, key));
-        self.prefetch_first(head, key, rest);
-        let mut at = head.id;
+        while at != NIL {
+            let child = &self.nodes[at];
+            let common = self.shared(parent, child, at, rest);
+            if common > 0 {
+                return Some((at, common));
+            }
+            // Another one's first unit may have the same digest.
+            at = if parent.tabled > 0 { self.sibling(child.chain, parent_id, key) } else { NIL };
+        }
+        None
+    }
+
+    /// The first child of `parent` with this key in the chain that goes on at `at`.
+    #[inline]
+    fn sibling(&self, mut at: u32, parent: u32, key: u32) -> u32 {
         while at != NIL {
             let node = &self.nodes[at];
-            if node.parent == parent_id
-                && node.key == key
-                && let Some(found) = share(at)
-            {
-                return Some(found);
+            if node.parent == parent && node.key == key {
+                break;
             }
             at = node.chain;
         }
-        None
+        at
+    }
+
+    /// Length in items of what a child of `parent` shares with `rest`. What the walk needs next is asked
+    /// for before they are compared.
+    #[inline]
+    fn shared(&self, parent: &Node, child: &Node, id: u32, rest: &[A::Item]) -> usize {
+        self.prefetch_crowd(child);
+        // An edge of one unit is its key; its content would be a cache miss for a character.
+        if child.len as usize == self.alphabet.spelled_out(child.key) {
+            return if child.key == self.alphabet.key(rest) { child.len as usize } else { 0 };
+        }
+        self.look_ahead(child, id, rest);
+        if parent.crowd().is_some() && child.crowd().is_none() {
+            self.prefetch_crowds_above(id);
+        }
+        self.alphabet.common(self.edge(child), rest)
     }
 
     /// Makes `id`, whose parent and key are set, a child of its parent.
