@@ -130,6 +130,12 @@ fn measure<K: Kind>(order: Order) {
             );
         }
     }
+    let mut arithmetic = Samples::of_arithmetic(evicting.median(), 2000);
+    println!(
+        "  arithmetic that takes as long as a slice: p50 {:.0} p99 {:.0} us",
+        arithmetic.median() / 1e3,
+        arithmetic.p99() / 1e3
+    );
     println!(
         "  {entries} entries; resident {:.0} MB, of which {:.1} MB freed and {:.1} MB returned ({:.0} %) \
          after {:.0} us on this thread",

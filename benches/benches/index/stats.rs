@@ -1,5 +1,6 @@
 //! Samples and how they are printed.
 
+use std::hint::black_box;
 use std::time::Instant;
 
 /// Times of one arm, in nanoseconds.
@@ -22,6 +23,23 @@ impl Samples {
         let result = work();
         self.0.push(cpu_ns() - start);
         result
+    }
+
+    /// CPU times of `count` runs of arithmetic that should take `ns` each: how much of a tail is the
+    /// machine's and not the measured work's.
+    pub fn of_arithmetic(ns: f64, count: usize) -> Self {
+        let work = |steps: u64| {
+            (0..steps).fold(1u64, |x, step| black_box(x).wrapping_mul(0x2545_f491_4f6c_dd1d) ^ step)
+        };
+        let run = |steps: u64, count: usize| {
+            let mut samples = Self::default();
+            for _ in 0..count {
+                black_box(samples.time_on_cpu(|| work(steps)));
+            }
+            samples
+        };
+        let steps = ns / run(10_000, 101).median() * 10_000.0;
+        run(steps as u64, count)
     }
 
     /// Takes over the samples of another arm.

@@ -4,7 +4,7 @@ use super::super::alphabet::Alphabet;
 use super::super::arena::Arena;
 use super::super::slab::Slab;
 use super::RadixTree;
-use super::node::Node;
+use super::node::{Node, child_key};
 
 /// A pass in progress.
 #[derive(Debug)]
@@ -38,6 +38,7 @@ impl<A: Alphabet> RadixTree<A> {
             pass.next_node += 1;
             if let Some(soon) = retiring_edge(&self.nodes, &self.slab, id + NODES_AHEAD) {
                 self.slab.prefetch(soon.start, soon.len);
+                self.table.prefetch(child_key(soon.parent, soon.key));
             }
             let Some(node) = retiring_edge(&self.nodes, &self.slab, id) else { continue };
             moved_bytes += node.len as usize * size_of::<A::Item>();
