@@ -105,20 +105,23 @@ impl Alphabet for Pages {
     }
 
     /// Sum over the first page's blocks of four tokens, each the product of two halves keyed by the seed
-    /// and the block's place (the NH family: Black et al., UMAC, 1999), so that products overlap.
+    /// and the block's place (the NH family: Black et al., UMAC, 1999), so that products overlap. What
+    /// two blocks' keys differ by depends on the seed: were it known, blocks could change places unseen.
     fn key(&self, rest: &[u32]) -> u32 {
         let page = &rest[..rest.len().min(self.page_tokens as usize)];
         let (blocks, tail) = page.as_chunks::<4>();
         let mut last = [0; 4];
         last[..tail.len()].copy_from_slice(tail);
-        let mut secret = self.seed;
+        let mut place = self.seed;
         let digest =
             blocks.iter().chain((!tail.is_empty()).then_some(&last)).fold(0u64, |sum, block| {
-                secret = secret.wrapping_add(0x9e37_79b9_7f4a_7c15);
+                place = place.wrapping_add(0x9e37_79b9_7f4a_7c15);
+                let secret = folded(place, 0xd6e8_feb8_6659_fd93);
                 let half = |a: u32, b: u32| u64::from(a) << 32 | u64::from(b);
-                let wide = u128::from(half(block[0], block[1]).wrapping_add(secret))
-                    * u128::from(half(block[2], block[3]).wrapping_add(secret.rotate_left(32)));
-                sum.wrapping_add(wide as u64 ^ (wide >> 64) as u64)
+                sum.wrapping_add(folded(
+                    half(block[0], block[1]).wrapping_add(secret),
+                    half(block[2], block[3]).wrapping_add(secret.rotate_left(32)),
+                ))
             });
         (digest ^ digest >> 32) as u32
     }
@@ -131,6 +134,13 @@ impl Alphabet for Pages {
     fn units(&self, items: &[u32]) -> u64 {
         items.len() as u64
     }
+}
+
+/// Both halves of a product.
+#[inline]
+fn folded(a: u64, b: u64) -> u64 {
+    let wide = u128::from(a) * u128::from(b);
+    wide as u64 ^ (wide >> 64) as u64
 }
 
 /// The largest character boundary of `text` at or before `at`.
@@ -249,6 +259,32 @@ mod tests {
         assert_eq!(pages.storable(&[1; 3]), 0);
         assert_eq!(pages.common(&[1, 2, 3, 4, 5, 6, 7, 8], &[1, 2, 3, 4, 5, 6, 7, 9]), 4);
         assert_eq!(Pages::new(0, 0).storable(&[1; 3]), 3);
+    }
+
+    #[test]
+    fn blocks_that_change_places_do_not_keep_the_key_whatever_is_added_to_them() {
+        // Had blocks keys that differ by what is known, whoever adds the difference to what takes
+        // another's place would keep the sum, under every seed.
+        let step = 0x9e37_79b9_7f4a_7c15u64;
+        let page = |halves: [u64; 4]| halves.map(|half| [(half >> 32) as u32, half as u32]);
+        let first = [11u64, 22, 33, 44];
+        for seed in 0..100u64 {
+            let pages = Pages::new(8, seed.wrapping_mul(0xd6e8_feb8_6659_fd93));
+            let key = pages.key(page(first).as_flattened());
+            for carry in [0, 1] {
+                for wrap in [0, 1 << 32] {
+                    let turned = step.rotate_left(32).wrapping_add(carry).wrapping_sub(wrap);
+                    let [a, b, c, d] = first;
+                    let swapped = [
+                        c.wrapping_add(step),
+                        d.wrapping_add(turned),
+                        a.wrapping_sub(step),
+                        b.wrapping_sub(turned),
+                    ];
+                    assert_ne!(pages.key(page(swapped).as_flattened()), key, "seed {seed}");
+                }
+            }
+        }
     }
 
     #[test]
