@@ -6,6 +6,7 @@ mod buffers;
 mod endpoints;
 mod owned;
 mod properties;
+mod readers;
 
 use super::{Endpoint, Extractor, Namespace, Prompt, PromptError};
 
