@@ -2,7 +2,7 @@
 //! are decoded, and given back when the buffer they are in is freed. What was only announced takes
 //! nothing of it.
 //!
-//! Small buffers are not counted: `--max-connections` bounds those.
+//! Small buffers are not counted: `--max-connections` bounds those, with 128 streams to one of HTTP/2.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -46,8 +46,11 @@ impl BodyMemory {
         self.held.load(Ordering::Relaxed)
     }
 
-    fn take(&self, bytes: usize) -> Result<(), Exhausted> {
-        let more = |held: usize| held.checked_add(bytes).filter(|&held| held <= self.limit);
+    /// Takes `bytes` for a request that has `own` already. One that is alone always gets them: nobody
+    /// would give back what it waited for.
+    fn take(&self, bytes: usize, own: usize) -> Result<(), Exhausted> {
+        let more =
+            |held: usize| held.checked_add(bytes).filter(|&sum| sum <= self.limit || held == own);
         match self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
             Ok(_) => Ok(()),
             Err(_) => Err(Exhausted { limit: self.limit }),
@@ -83,10 +86,23 @@ impl Hold {
     /// # Errors
     /// When there is no room for what is missing. What was held still is.
     pub fn cover(&mut self, memory: &Arc<BodyMemory>, bytes: usize) -> Result<(), Exhausted> {
+        self.cover_beside(memory, bytes, 0)
+    }
+
+    /// The same for a request of which `others` are held already, by other buffers.
+    ///
+    /// # Errors
+    /// As [`Hold::cover`].
+    pub fn cover_beside(
+        &mut self,
+        memory: &Arc<BodyMemory>,
+        bytes: usize,
+        others: usize,
+    ) -> Result<(), Exhausted> {
         if bytes <= self.bytes.max(COUNTED_ABOVE) {
             return Ok(());
         }
-        memory.take(bytes - self.bytes)?;
+        memory.take(bytes - self.bytes, others + self.bytes)?;
         self.bytes = bytes;
         if self.memory.is_none() {
             self.memory = Some(memory.clone());
@@ -107,18 +123,23 @@ impl Drop for Hold {
 #[derive(Debug, Default)]
 pub struct Buffer {
     bytes: Vec<u8>,
-    _hold: Hold,
+    hold: Hold,
 }
 
 impl Buffer {
     /// `bytes`, for which `hold` is held.
     pub fn new(bytes: Vec<u8>, hold: Hold) -> Self {
-        Self { bytes, _hold: hold }
+        Self { bytes, hold }
     }
 
     /// Bytes of memory it takes.
     pub fn capacity(&self) -> usize {
         self.bytes.capacity()
+    }
+
+    /// Bytes of the budget it holds.
+    pub fn held(&self) -> usize {
+        self.hold.bytes
     }
 
     /// The same bytes once more.
@@ -127,7 +148,7 @@ impl Buffer {
     /// When there is no room for them.
     pub fn copy(&self, memory: &Arc<BodyMemory>) -> Result<Self, Exhausted> {
         let mut hold = Hold::default();
-        hold.cover(memory, self.bytes.len())?;
+        hold.cover_beside(memory, self.bytes.len(), self.held())?;
         Ok(Self::new(self.bytes.clone(), hold))
     }
 }
@@ -176,7 +197,31 @@ mod tests {
         let mut hold = Hold::default();
         assert_eq!(hold.cover(&memory, COUNTED_ABOVE), Ok(()));
         assert_eq!(memory.held(), 0);
+        let _other = Buffer::new(Vec::new(), held(&memory, SOME));
         assert_eq!(hold.cover(&memory, SOME), Err(Exhausted { limit: 0 }));
+    }
+
+    fn held(memory: &Arc<BodyMemory>, bytes: usize) -> Hold {
+        let mut hold = Hold::default();
+        assert_eq!(hold.cover(memory, bytes), Ok(()));
+        hold
+    }
+
+    #[test]
+    fn a_request_that_is_alone_always_has_room() {
+        let memory = BodyMemory::new(2 * SOME);
+        let body = Buffer::new(vec![0; 2 * SOME], held(&memory, 2 * SOME));
+        let mut prompt = Hold::default();
+        assert!(prompt.cover(&memory, SOME).is_err(), "that of another has none");
+        assert_eq!(prompt.cover_beside(&memory, SOME, body.held()), Ok(()));
+        assert_eq!(memory.held(), 3 * SOME);
+        assert!(body.copy(&memory).is_err(), "it says nothing of the prompt");
+        assert!(Hold::default().cover(&memory, SOME).is_err());
+        drop(prompt);
+        let copy = body.copy(&memory).unwrap();
+        assert_eq!((copy.held(), memory.held()), (2 * SOME, 4 * SOME));
+        drop((body, copy));
+        assert_eq!(memory.held(), 0);
     }
 
     #[test]

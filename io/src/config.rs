@@ -467,7 +467,8 @@ pub struct LimitsConfig {
     pub connect_timeout_secs: u64,
     /// For a client to complete a request head; at least 1.
     pub header_read_timeout_secs: u64,
-    /// Longest pause of a client in the middle of a request body; at least 1.
+    /// Longest pause of a client in the middle of a request body, and the time in which a large one must
+    /// grow by a sixteenth; at least 1.
     pub stream_body_stall_timeout_secs: u64,
     /// Longest pause of a worker in the middle of a response body; `None` is off. At least 1.
     pub stream_idle_timeout_secs: Option<u64>,

@@ -63,9 +63,14 @@ pub struct LentPrompt {
 }
 
 impl LentPrompt {
-    fn new(prompt: OwnedPrompt, memory: &Arc<BodyMemory>) -> Result<Self, BodyError> {
+    /// `others` is what its request holds already.
+    fn new(
+        prompt: OwnedPrompt,
+        memory: &Arc<BodyMemory>,
+        others: usize,
+    ) -> Result<Self, BodyError> {
         let mut hold = Hold::default();
-        hold.cover(memory, prompt.bytes()).map_err(BodyError::NoRoom)?;
+        hold.cover_beside(memory, prompt.bytes(), others).map_err(BodyError::NoRoom)?;
         Ok(Self { prompt, _hold: hold })
     }
 
@@ -188,16 +193,17 @@ fn run(queue: &async_channel::Receiver<Job>, trim: fn()) {
 fn read(extractor: &mut Extractor, work: Work, cancelled: &dyn Fn() -> bool) -> (Done, usize) {
     let Work { endpoint, want, codings, buf, body, limit, memory } = work;
     let bytes = buf.get(body).unwrap_or_default();
-    let mut extract = |bytes: &[u8]| {
+    let beside = buf.held();
+    let mut extract = |bytes: &[u8], others: usize| {
         let prompt = extractor.extract_owned(endpoint, bytes, want).map_err(BodyError::Prompt)?;
-        LentPrompt::new(prompt, &memory)
+        LentPrompt::new(prompt, &memory, others)
     };
     let (prompt, held) = if codings.is_empty() {
-        (extract(bytes), bytes.len())
+        (extract(bytes, beside), bytes.len())
     } else {
-        match decode::decode(&codings, bytes, &decode::Bounds { limit, memory: &memory, cancelled })
-        {
-            Ok(decoded) => (extract(&decoded), decoded.len()),
+        let bounds = decode::Bounds { limit, memory: &memory, beside, cancelled };
+        match decode::decode(&codings, bytes, &bounds) {
+            Ok(decoded) => (extract(&decoded, beside + decoded.held()), decoded.len()),
             // A decoder may have held more than the limit, in its window.
             Err(error) => (Err(BodyError::Decode(error)), usize::MAX),
         }

@@ -1,7 +1,7 @@
 //! Many clients send large bodies, slowly or at once: together they would take all memory.
 
 use std::io::Write;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::harness::{
     Certificate, Client, Exchange, Gate, Gateway, Http2, Worker, eventually, http2, post,
@@ -170,6 +170,88 @@ fn it_is_given_back_when_a_body_stops_arriving() {
 }
 
 #[test]
+fn it_is_given_back_when_a_body_arrives_too_slowly_for_its_size() {
+    let worker = Worker::obliging();
+    let flags = "--shards 1 --stream-body-stall-timeout-secs 1";
+    let gateway = Gateway::before([&worker]).flags(flags).start();
+    let large = post(ROUTE, &body(4 * MIB));
+    let mut slow = Client::connect(&gateway);
+    begin(&mut slow, &large, 3 * MIB);
+    // A small one may take its time.
+    let small = post(ROUTE, &body(64 << 10));
+    let mut patient = Client::connect(&gateway);
+    begin(&mut patient, &small, (64 << 10) - 20);
+    eventually("it is held", || held(&gateway) >= 3 * MIB);
+    let last = small.len() - 20;
+    for at in last..last + 8 {
+        patient.send(&small[at..=at]);
+        slow.send(b"x");
+        std::thread::park_timeout(Duration::from_millis(200));
+    }
+    // Its time was over a while ago, and did not begin anew with the last byte.
+    let dripped = Instant::now();
+    let answer = slow.response();
+    assert_eq!(answer.status(), 408);
+    assert!(dripped.elapsed() < Duration::from_millis(600), "a byte now and then keeps it");
+    assert!(answer.text().contains("too slowly for its size"), "{}", answer.text());
+    patient.send(&small[last + 8..]);
+    assert_eq!(patient.response().status(), 200);
+    nothing_is_held(&gateway);
+    // One that grows by more than a sixteenth, 192 KiB, in every second is not slow.
+    let mut steady = Client::connect(&gateway);
+    let sent = large.len() - 5 * (256 << 10);
+    steady.send(&large[..sent]);
+    for part in large[sent..].chunks(256 << 10) {
+        std::thread::park_timeout(Duration::from_millis(400));
+        steady.send(part);
+    }
+    assert_eq!(steady.response().status(), 200);
+    drop((slow, patient, steady));
+    nothing_is_held(&gateway);
+    gateway.is_at_rest();
+}
+
+#[test]
+fn the_largest_body_has_room_for_all_it_takes_when_it_is_alone() {
+    each(|flags| {
+        let worker = Worker::obliging();
+        let gateway = Gateway::before([&worker]).flags(flags).start();
+        let mut client = Client::connect(&gateway);
+        // As large as the budget, and its prompt comes on top; so do what it is decoded to, and its prompt.
+        let largest = body(LIMIT);
+        for request in [post(ROUTE, &largest), compressed(&largest)] {
+            client.send(&request);
+            assert_eq!(client.response().status(), 200);
+        }
+        // Framing of chunks is not part of the body.
+        client.send(
+            format!("POST {ROUTE} HTTP/1.1\r\nHost: g\r\nTransfer-Encoding: chunked\r\n\r\n")
+                .as_bytes(),
+        );
+        for chunk in largest.chunks(16 << 10) {
+            client.send(&[format!("{:x}\r\n", chunk.len()).as_bytes(), chunk, b"\r\n"].concat());
+        }
+        client.send(b"0\r\n\r\n");
+        assert_eq!(client.response().status(), 200);
+        drop(client);
+        nothing_is_held(&gateway);
+        gateway.is_at_rest();
+    });
+}
+
+/// The request with this body in gzip.
+fn compressed(body: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(body).expect("memory takes everything");
+    let data = encoder.finish().expect("memory takes everything");
+    let head = format!(
+        "POST {ROUTE} HTTP/1.1\r\nHost: g\r\nContent-Encoding: gzip\r\nContent-Length: {}\r\n\r\n",
+        data.len()
+    );
+    [head.as_bytes(), &data].concat()
+}
+
+#[test]
 fn what_is_decoded_and_prompts_count_too() {
     each(|flags| {
         let worker = Worker::obliging();
@@ -177,25 +259,11 @@ fn what_is_decoded_and_prompts_count_too() {
         let mut slow = Client::connect(&gateway);
         begin(&mut slow, &post(ROUTE, &body(6 * MIB)), 5 * MIB);
         eventually("it is held", || held(&gateway) == 5 * MIB);
-        let gzip = |bytes: &[u8]| {
-            let mut encoder =
-                flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-            encoder.write_all(bytes).expect("memory takes everything");
-            encoder.finish().expect("memory takes everything")
-        };
-        let compressed = |size: usize| {
-            let data = gzip(&body(size));
-            let head = format!(
-                "POST {ROUTE} HTTP/1.1\r\nHost: g\r\nContent-Encoding: gzip\r\nContent-Length: {}\r\n\r\n",
-                data.len()
-            );
-            [head.as_bytes(), &data].concat()
-        };
         let mut client = Client::connect(&gateway);
         // It was read whole: its connection stays.
-        client.send(&compressed(4 * MIB));
+        client.send(&compressed(&body(4 * MIB)));
         assert_refused(&mut client);
-        client.send(&compressed(MIB));
+        client.send(&compressed(&body(MIB)));
         assert_eq!(client.response().status(), 200);
         // The body fits, and its prompt does not beside it.
         client.send(&post(ROUTE, &body(2 * MIB)));

@@ -9,7 +9,7 @@ use smg_core::http1::{
     parse_request,
 };
 
-use crate::body_memory::{BodyMemory, Buffer};
+use crate::body_memory::{BodyMemory, Buffer, COUNTED_ABOVE};
 use crate::config::Config;
 use crate::http::answer::{ErrorAnswer, ErrorCode};
 use crate::http::client::{ClientSide, Interrupt};
@@ -123,13 +123,13 @@ pub async fn body(
         }
     }
     match head.body {
-        BodyLength::Chunked => chunked(client, head.len, limit, memory, stall).await,
+        BodyLength::Chunked => chunked(client, head.len, limit, memory, Pace::new(stall)).await,
         BodyLength::Fixed(length) => {
             // INVARIANT: `length` is at most `limit`, a usize.
-            fixed(client, head.len..head.len + length as usize, memory, stall).await
+            fixed(client, head.len..head.len + length as usize, memory, Pace::new(stall)).await
         }
         BodyLength::None | BodyLength::UntilClose => {
-            fixed(client, head.len..head.len, memory, stall).await
+            fixed(client, head.len..head.len, memory, Pace::new(stall)).await
         }
     }
 }
@@ -138,7 +138,7 @@ async fn fixed(
     client: &mut ClientSide,
     body: Range<usize>,
     memory: &Arc<BodyMemory>,
-    stall: Duration,
+    mut pace: Pace,
 ) -> Result<WholeRequest, Stop> {
     loop {
         let have = client.received().len();
@@ -155,7 +155,8 @@ async fn fixed(
             Ok(()) => missing,
             Err(_) => missing.min(have.max(FIRST_PART)),
         };
-        fill(client, spare, stall).await?;
+        pace.note(client, have - body.start);
+        fill(client, spare).await?;
     }
     let (buf, ahead) = client.take_request(body.end);
     Ok(WholeRequest { buf, body, ahead })
@@ -166,7 +167,7 @@ async fn chunked(
     start: usize,
     limit: usize,
     memory: &Arc<BodyMemory>,
-    stall: Duration,
+    mut pace: Pace,
 ) -> Result<WholeRequest, Stop> {
     let mut decoder = ChunkedDecoder::new();
     let mut decoded = start;
@@ -190,20 +191,45 @@ async fn chunked(
         buf.truncate(decoded);
         let announced = usize::try_from(decoder.announced()).unwrap_or(usize::MAX);
         let spare = announced.clamp(512, decoded.max(64 * 1024));
-        fill(client, spare, stall).await?;
+        pace.note(client, decoded - start);
+        fill(client, spare).await?;
         let held = client.received().len() - start;
         client.cover(memory, held).map_err(|full| Stop::Refuse(full.answer()))?;
     }
 }
 
-async fn fill(client: &mut ClientSide, spare: usize, stall: Duration) -> Result<(), Stop> {
-    client.set_deadline(stall);
+/// When a body counts as stalled. One that is counted in the budget must grow by a share of itself within
+/// the time, so that nobody holds much of the budget for ever by a byte now and then.
+struct Pace {
+    stall: Duration,
+    /// Bytes there were when the time began.
+    from: usize,
+}
+
+/// 32 MiB of the largest body by default: within 300 s that is 0.1 MiB/s, and as much less as it is smaller.
+const LEAST_GROWTH: usize = 16;
+
+impl Pace {
+    fn new(stall: Duration) -> Self {
+        Self { stall, from: 0 }
+    }
+
+    /// `have` bytes of the body are there.
+    fn note(&mut self, client: &mut ClientSide, have: usize) {
+        if have <= COUNTED_ABOVE || have - self.from >= self.from / LEAST_GROWTH {
+            client.set_deadline(self.stall);
+            self.from = have;
+        }
+    }
+}
+
+async fn fill(client: &mut ClientSide, spare: usize) -> Result<(), Stop> {
     match client.fill(spare).await {
         Ok(_) => Ok(()),
         Err(Interrupt::ClientGone) => Err(Stop::Close),
         Err(Interrupt::Deadline) => Err(Stop::Refuse(ErrorAnswer::new(
             ErrorCode::RequestTimeout,
-            "the request body stopped arriving",
+            "the request body stopped arriving, or arrives too slowly for its size",
         ))),
     }
 }

@@ -28,6 +28,8 @@ pub struct Bounds<'a> {
     pub limit: usize,
     /// Has room for the result, or not.
     pub memory: &'a Arc<BodyMemory>,
+    /// What the request holds of it already.
+    pub beside: usize,
     /// Whether nobody waits any more; asked now and then.
     pub cancelled: &'a dyn Fn() -> bool,
 }
@@ -42,7 +44,7 @@ const COUNTED_STEP: usize = 1 << 20;
 /// # Errors
 /// See [`DecodeError`].
 pub fn decode(codings: &[Coding], body: &[u8], bounds: &Bounds<'_>) -> Result<Buffer, DecodeError> {
-    let &Bounds { limit, memory, cancelled } = bounds;
+    let &Bounds { limit, cancelled, .. } = bounds;
     let fault = Cell::new(None);
     let source = Source { bytes: body, until_look: 0, cancelled, fault: &fault };
     let mut reader: Box<dyn BufRead + '_> = Box::new(source);
@@ -56,7 +58,7 @@ pub fn decode(codings: &[Coding], body: &[u8], bounds: &Bounds<'_>) -> Result<Bu
         let stage = Stage { decoder, coding, left: limit, fault: &fault };
         reader = Box::new(BufReader::with_capacity(STEP, stage));
     }
-    collect(reader, limit, memory).map_err(|error| match error {
+    collect(reader, bounds).map_err(|error| match error {
         Unread::NoRoom(full) => DecodeError::NoRoom(full),
         Unread::Failed => {
             let first = codings.last().copied().unwrap_or(Coding::Gzip);
@@ -74,11 +76,8 @@ enum Unread {
 
 /// Everything a reader gives, which is at most `limit` bytes. The buffer doubles, but not beyond the
 /// limit.
-fn collect(
-    mut reader: impl Read,
-    limit: usize,
-    memory: &Arc<BodyMemory>,
-) -> Result<Buffer, Unread> {
+fn collect(mut reader: impl Read, bounds: &Bounds<'_>) -> Result<Buffer, Unread> {
+    let &Bounds { limit, memory, beside, .. } = bounds;
     let (mut out, mut hold) = (Vec::new(), Hold::default());
     loop {
         if out.len() == out.capacity() {
@@ -89,7 +88,7 @@ fn collect(
         let wanted = (out.capacity() - out.len()).min(COUNTED_STEP);
         let received = reader.by_ref().take(wanted as u64).read_to_end(&mut out);
         let received = received.map_err(|_| Unread::Failed)?;
-        hold.cover(memory, out.len()).map_err(Unread::NoRoom)?;
+        hold.cover_beside(memory, out.len(), beside).map_err(Unread::NoRoom)?;
         if received < wanted {
             return Ok(Buffer::new(out, hold));
         }

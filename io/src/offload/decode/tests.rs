@@ -70,7 +70,8 @@ fn decode_within(
     memory: &Arc<BodyMemory>,
     cancelled: &dyn Fn() -> bool,
 ) -> Result<Vec<u8>, DecodeError> {
-    decode(codings, body, &Bounds { limit, memory, cancelled }).map(|decoded| decoded.to_vec())
+    let bounds = Bounds { limit, memory, beside: 0, cancelled };
+    decode(codings, body, &bounds).map(|decoded| decoded.to_vec())
 }
 
 /// `TEXT` in every coding.
@@ -257,14 +258,19 @@ fn nobody_who_waits_ends_it() {
 fn what_there_is_no_room_for_is_not_decoded_to_its_end() {
     let bomb = gzip(&vec![0; ZEROS]);
     let memory = BodyMemory::new(3 << 20);
+    let (mut own, mut other) = (Hold::default(), Hold::default());
+    other.cover(&memory, 1 << 20).unwrap();
     let outcome = decode_within(&[Gzip], &bomb, usize::MAX, &memory, &|| false);
     assert!(matches!(outcome, Err(DecodeError::NoRoom(_))), "{:?}", outcome.map(|d| d.len()));
-    assert_eq!(memory.held(), 0);
+    assert_eq!(memory.held(), 1 << 20);
+    drop(other);
+    // Alone it has room, beside what it came in.
     let memory = BodyMemory::new(ZEROS);
-    let bounds = Bounds { limit: ZEROS, memory: &memory, cancelled: &|| false };
+    own.cover(&memory, 1 << 20).unwrap();
+    let bounds = Bounds { limit: ZEROS, memory: &memory, beside: 1 << 20, cancelled: &|| false };
     let decoded = decode(&[Gzip], &bomb, &bounds).unwrap();
-    assert_eq!((decoded.len(), memory.held()), (ZEROS, ZEROS));
-    drop(decoded);
+    assert_eq!((decoded.len(), memory.held()), (ZEROS, ZEROS + (1 << 20)));
+    drop((decoded, own));
     assert_eq!(memory.held(), 0);
 }
 
