@@ -288,8 +288,8 @@ impl Dice {
 /// Bodies of one kind after another; all of them as they are and spoiled.
 #[test]
 fn bodies_of_chance_are_read_alike_by_both() {
-    let rounds = std::env::var("READERS_ROUNDS").map_or(4_000, |rounds| rounds.parse().unwrap());
-    let mut dice = Dice(std::env::var("READERS_SEED").map_or(1, |seed| seed.parse().unwrap()));
+    let rounds = 4_000;
+    let mut dice = Dice(1);
     let mut accepted = 0;
     for _ in 0..rounds {
         let endpoint = Endpoint::ALL[dice.below(9)];
