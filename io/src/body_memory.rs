@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::http::answer::{ErrorAnswer, ErrorCode};
 
 /// Buffers with no more of a body than this many bytes are not counted.
-pub const COUNTED_ABOVE: usize = 256 << 10;
+pub const COUNTED_ABOVE: usize = 64 << 10;
 
 /// When a request that found no room may come again.
 const RETRY_AFTER_SECS: u64 = 1;

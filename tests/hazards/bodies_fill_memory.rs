@@ -178,9 +178,9 @@ fn it_is_given_back_when_a_body_arrives_too_slowly_for_its_size() {
     let mut slow = Client::connect(&gateway);
     begin(&mut slow, &large, 3 * MIB);
     // A small one may take its time.
-    let small = post(ROUTE, &body(64 << 10));
+    let small = post(ROUTE, &body(60 << 10));
     let mut patient = Client::connect(&gateway);
-    begin(&mut patient, &small, (64 << 10) - 20);
+    begin(&mut patient, &small, (60 << 10) - 20);
     eventually("it is held", || held(&gateway) >= 3 * MIB);
     let last = small.len() - 20;
     for at in last..last + 8 {

@@ -15,7 +15,7 @@ pub struct LimitArgs {
           default_value_t = LimitsConfig::default().max_payload_size)]
     max_payload_size: usize,
     /// Memory for request bodies over all connections, at least --max-payload-size; a request that
-    /// finds no more room is answered 503, unless it is alone. Bodies up to 256 KiB are not counted
+    /// finds no more room is answered 503, unless it is alone. Bodies up to 64 KiB are not counted
     /// [default: half of the memory the process may use]
     #[arg(long, value_name = "BYTES", value_parser = whole::<usize>)]
     max_body_memory: Option<usize>,
@@ -35,7 +35,7 @@ pub struct LimitArgs {
     #[arg(long, value_name = "SECS", value_parser = whole::<u64>,
           default_value_t = LimitsConfig::default().header_read_timeout_secs)]
     header_read_timeout_secs: u64,
-    /// Longest pause of a client within a request body, then 408; a body over 256 KiB must grow by a
+    /// Longest pause of a client within a request body, then 408; a body over 64 KiB must grow by a
     /// sixteenth in this time
     #[arg(long, value_name = "SECS", value_parser = whole::<u64>,
           default_value_t = LimitsConfig::default().stream_body_stall_timeout_secs)]
