@@ -456,8 +456,8 @@ impl Default for AdmissionConfig {
 pub struct LimitsConfig {
     /// Largest request body in bytes; at least 1.
     pub max_payload_size: usize,
-    /// Bytes of request bodies held at a time over all connections, at least
-    /// [`LimitsConfig::max_payload_size`]; `None` is half of the memory the process may use.
+    /// Bytes of request bodies held at a time over all connections; `None` is half of the memory the
+    /// process may use.
     pub max_body_memory: Option<usize>,
     /// Client connections open at a time over all shards; at least 1.
     pub max_connections: usize,
@@ -493,11 +493,14 @@ impl Default for LimitsConfig {
 }
 
 impl LimitsConfig {
-    /// The budget of all request bodies in bytes, where the process may use so much memory, if that is
-    /// known. A body of the largest size always has room, if it is alone.
-    pub fn body_memory(&self, usable: Option<u64>) -> usize {
-        let half = usable.map_or(0, |bytes| usize::try_from(bytes / 2).unwrap_or(usize::MAX));
-        self.max_body_memory.unwrap_or(half.max(self.max_payload_size))
+    /// These limits where the process may use so much memory, if that is known: with a budget for all
+    /// request bodies, and no body allowed that is larger than the budget.
+    pub fn within(mut self, usable_bytes: Option<u64>) -> Self {
+        let half = usable_bytes.map(|bytes| usize::try_from(bytes / 2).unwrap_or(usize::MAX));
+        let budget = self.max_body_memory.or(half).unwrap_or(self.max_payload_size).max(1);
+        self.max_body_memory = Some(budget);
+        self.max_payload_size = self.max_payload_size.min(budget);
+        self
     }
 }
 

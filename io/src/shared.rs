@@ -12,7 +12,7 @@ use smg_core::policy::rotation::RoundRobin;
 use smg_core::policy::sticky::ActiveKeys;
 
 use crate::body_memory::BodyMemory;
-use crate::config::{ApiKeys, Config};
+use crate::config::{ApiKeys, Config, LimitsConfig};
 use crate::control::Command;
 use crate::fleet::Fleet;
 use crate::http::admission::Admission;
@@ -102,18 +102,28 @@ pub enum Phase {
 impl Shared {
     /// Assembles the shared state; `shards` is their number, `tls` what it says about TLS, loaded.
     pub fn new(
-        config: Config,
+        mut config: Config,
         tls: Tls,
         memory: Memory,
         shards: usize,
         control: async_channel::Sender<Command>,
     ) -> std::io::Result<Self> {
+        let asked = config.limits.max_payload_size;
+        config.limits = config.limits.within(memory::usable());
+        let LimitsConfig { max_payload_size, max_body_memory, .. } = config.limits;
+        if max_payload_size < asked {
+            tracing::warn!(
+                "bodies over {max_payload_size} bytes are refused, though --max-payload-size is {asked}: \
+                 that is half of the memory this process may use; give it more, or set \
+                 --max-body-memory"
+            );
+        }
         Ok(Self {
             cells: SharedCells::new(shards, &config.prometheus.duration_buckets),
             breakers: Breakers::new(crate::policies::breaker_config(&config)),
             admission: Admission::new(&config.admission, shards),
             bodies: Pool::default(),
-            body_memory: BodyMemory::new(config.limits.body_memory(memory::usable())),
+            body_memory: BodyMemory::new(max_body_memory.unwrap_or(max_payload_size)),
             connections: AtomicUsize::new(0),
             http2_connections: AtomicUsize::new(0),
             tls,

@@ -7,7 +7,7 @@
 //! A body is refused only when it is not a JSON object in UTF-8: a field that routing does not need,
 //! or one with a value of an unexpected type, never makes a request fail here.
 //!
-//! What routes is bounded ([`MAX_TEXT_CHARS`], [`MAX_TOKENS`], [`MAX_NAME_BYTES`]), and only that much of a
+//! What routes is bounded ([`MAX_TEXT_BYTES`], [`MAX_TOKENS`], [`MAX_NAME_BYTES`]), and only that much of a
 //! request is held beside its body.
 //!
 //! Contract: `routing.md` §2 and §8; the text of each endpoint is in `text.rs`.
@@ -48,7 +48,7 @@ pub struct Prompt<'a> {
     pub model_is_unusable: bool,
     /// True exactly for `"stream": true`.
     pub stream: bool,
-    /// The routing text, its first [`MAX_TEXT_CHARS`]; empty when there is none or when `tokens` routes.
+    /// The routing text, its first [`MAX_TEXT_BYTES`]; empty when there is none or when `tokens` routes.
     pub text: &'a str,
     /// `/generate` `input_ids`, of a batch its first sequence, of that the first [`MAX_TOKENS`]; empty
     /// when there are none. Negative IDs are kept as the `u32` with the bits of the `i32`.
@@ -77,20 +77,20 @@ pub const MAX_DEPTH: usize = 1024;
 /// borrows, when the next one begins), so that one huge request does not pin memory.
 pub const MAX_KEPT_BYTES: usize = 1 << 20;
 
-/// Characters of a prompt's text that count for placement: what follows is neither read nor kept. No
-/// engine is run with a context of as many characters, so two prompts that share them find the same
-/// in its cache; and the matched part and the length it is compared with are both of this part.
-pub const MAX_TEXT_CHARS: usize = 4 << 20;
+/// Bytes of a prompt's text that count for placement, to a whole character: what follows is neither read
+/// nor kept. Two prompts that share so much find far more in one engine's cache than they could lose by
+/// what differs behind it; and the matched part and the length it is compared with are both of this part.
+pub const MAX_TEXT_BYTES: usize = 4 << 20;
 
 /// The same for token IDs.
-pub const MAX_TOKENS: usize = 2 << 20;
+pub const MAX_TOKENS: usize = 1 << 20;
 
 /// Bytes that count of a model's name and of a `rid`, which nobody makes so long.
 pub const MAX_NAME_BYTES: usize = 64 << 10;
 
 /// Bodies above this size are not copied to be parsed. The parser reserves up to 24 bytes of tape per
-/// byte of body, so this bounds it to about 100 MiB. No body up to it holds more text or tokens than
-/// count.
+/// byte of body, so this bounds it to about 100 MiB. No body up to it holds more text than
+/// counts.
 const COPIED_UP_TO_BYTES: usize = 4 << 20;
 
 impl Extractor {
@@ -265,7 +265,7 @@ impl Found {
     /// doubling would take a second copy.
     fn reserve(&mut self, body_len: usize, want: Want) {
         if body_len > MAX_KEPT_BYTES && want == Want::Everything {
-            self.text.reserve_exact(body_len.min(4 * MAX_TEXT_CHARS));
+            self.text.reserve_exact(body_len.min(MAX_TEXT_BYTES));
         }
     }
 

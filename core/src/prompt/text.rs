@@ -14,9 +14,9 @@
 
 use super::field::{Field, Fields};
 use super::view::{Text, View};
-use super::{Endpoint, MAX_TEXT_CHARS, MAX_TOKENS};
+use super::{Endpoint, MAX_TEXT_BYTES, MAX_TOKENS};
 
-/// Appends the request's text, up to [`MAX_TEXT_CHARS`], to `text`, which is empty.
+/// Appends the request's text, up to [`MAX_TEXT_BYTES`], to `text`, which is empty.
 pub(super) fn collect<V: View>(endpoint: Endpoint, fields: &Fields<V>, text: &mut String) {
     let mut pieces = Pieces::new(text);
     match endpoint {
@@ -124,33 +124,20 @@ fn part_text<V: View>(part: V, kinds: &[&str]) -> Option<V::Text> {
 
 /// What counts of a text that is in one part.
 pub(super) fn bounded(text: &str) -> &str {
-    match text.len() <= MAX_TEXT_CHARS {
-        true => text,
-        false => first_chars(text, MAX_TEXT_CHARS),
-    }
+    &text[..text.floor_char_boundary(MAX_TEXT_BYTES)]
 }
 
-/// The first `count` characters of `text`, or all of it.
-fn first_chars(text: &str, count: usize) -> &str {
-    match text.char_indices().nth(count) {
-        Some((end, _)) => &text[..end],
-        None => text,
-    }
-}
-
-/// Pieces joined by one space, up to [`MAX_TEXT_CHARS`].
+/// Pieces joined by one space, up to [`MAX_TEXT_BYTES`].
 struct Pieces<'a> {
     text: &'a mut String,
     has_any: bool,
     /// No more counts.
     are_full: bool,
-    /// Of `text`, the bytes whose characters have been counted, and those characters.
-    counted: (usize, usize),
 }
 
 impl<'a> Pieces<'a> {
     fn new(text: &'a mut String) -> Self {
-        Self { text, has_any: false, are_full: false, counted: (0, 0) }
+        Self { text, has_any: false, are_full: false }
     }
 
     fn push(&mut self, piece: impl Text) {
@@ -169,22 +156,16 @@ impl<'a> Pieces<'a> {
     /// Whether there may be room for more.
     #[inline]
     fn append(&mut self, part: &str) -> bool {
-        // No text has more characters than bytes.
-        if self.text.len() + part.len() <= MAX_TEXT_CHARS {
-            self.text.push_str(part);
-            return true;
+        if self.are_full {
+            return false;
         }
-        self.append_what_fits(part)
-    }
-
-    fn append_what_fits(&mut self, part: &str) -> bool {
-        let (bytes, mut chars) = self.counted;
-        chars += self.text[bytes..].chars().count();
-        self.counted = (self.text.len(), chars);
-        let room = MAX_TEXT_CHARS - chars;
-        let fits = if part.len() <= room { part } else { first_chars(part, room) };
-        self.text.push_str(fits);
-        self.are_full = fits.len() < part.len();
+        let room = MAX_TEXT_BYTES - self.text.len();
+        self.are_full = part.len() > room;
+        self.text.push_str(if self.are_full {
+            &part[..part.floor_char_boundary(room)]
+        } else {
+            part
+        });
         !self.are_full
     }
 

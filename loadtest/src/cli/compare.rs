@@ -111,7 +111,7 @@ pub fn main(args: Args) -> Result<(), Failure> {
         Failure::Run(format!("{error} (logs: {})", options.directory.display()))
     })?;
     let _ = std::fs::remove_dir_all(&options.directory);
-    println!("{report}");
+    super::print(format_args!("{report}\n"))?;
     args.write_files(&report)?;
     if report.is_empty() {
         let why = if report.interrupted { "it was interrupted" } else { "no arm could be started" };

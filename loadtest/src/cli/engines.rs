@@ -138,7 +138,7 @@ pub fn main(args: Args) -> Result<(), Failure> {
     };
     let fleet = Fleet::start(&options).map_err(Failure::run)?;
     for url in fleet.urls() {
-        println!("{url}");
+        super::print(format_args!("{url}\n"))?;
     }
     eprintln!("{} engines serve '{}'; stop with Ctrl-C", options.count, options.model);
     fleet.wait().map_err(Failure::run)

@@ -8,6 +8,7 @@ mod run;
 mod signal;
 mod simulate;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -79,19 +80,26 @@ fn print_report(
     report: &(impl serde::Serialize + std::fmt::Display),
     json: Option<&std::path::Path>,
 ) -> Result<(), Failure> {
-    let Some(path) = json else {
-        print!("{report}");
-        return Ok(());
-    };
+    let Some(path) = json else { return print(report) };
     let json = serde_json::to_string_pretty(report).map_err(Failure::run)?;
     if path.as_os_str() == "-" {
-        println!("{json}");
+        print(json + "\n")
     } else {
         std::fs::write(path, json + "\n")
             .map_err(|e| Failure::Run(format!("cannot write {}: {e}", path.display())))?;
-        print!("{report}");
+        print(report)
     }
-    Ok(())
+}
+
+/// Writes to stdout. Whoever has closed it has read what he wanted.
+fn print(text: impl std::fmt::Display) -> Result<(), Failure> {
+    let mut stdout = std::io::stdout().lock();
+    match write!(stdout, "{text}").and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::Run(format!("cannot write to standard output: {error}")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Reads seconds, fractions allowed.

@@ -10,7 +10,8 @@ use crate::cli::values::{positive, positive_secs, secs_within, whole};
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Sizes and timeouts")]
 pub struct LimitArgs {
-    /// Largest request body; larger ones are answered 413
+    /// Largest request body; larger ones are answered 413, as are those beyond the default of
+    /// --max-body-memory
     #[arg(long, value_name = "BYTES", value_parser = whole::<usize>,
           default_value_t = LimitsConfig::default().max_payload_size)]
     max_payload_size: usize,

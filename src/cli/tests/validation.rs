@@ -309,12 +309,16 @@ fn the_memory_of_bodies_has_room_for_the_largest() {
         "Incompatible configuration: --max-body-memory 4999 is less than --max-payload-size 5000, \
          so that the largest body would never find room; raise the one or lower the other"
     );
-    let given = config(&["--max-body-memory", "5000", "--max-payload-size", "5000"]).limits;
-    assert_eq!(given.body_memory(Some(1 << 40)), 5000);
-    let defaulted = config(&["--max-payload-size", "5000"]).limits;
-    assert_eq!(defaulted.body_memory(Some(40_000)), 20_000);
-    assert_eq!(defaulted.body_memory(Some(8000)), 5000, "one of the largest always has room");
-    assert_eq!(defaulted.body_memory(None), 5000);
+    let limits = |arguments: &[&str], usable| {
+        let limits = config(arguments).limits.within(usable);
+        (limits.max_payload_size, limits.max_body_memory)
+    };
+    let given = ["--max-body-memory", "5000", "--max-payload-size", "5000"];
+    assert_eq!(limits(&given, Some(1 << 40)), (5000, Some(5000)));
+    let defaulted = &given[2..];
+    assert_eq!(limits(defaulted, Some(40_000)), (5000, Some(20_000)));
+    assert_eq!(limits(defaulted, Some(8000)), (4000, Some(4000)), "half of it is half of it");
+    assert_eq!(limits(defaulted, None), (5000, Some(5000)));
 }
 
 #[test]

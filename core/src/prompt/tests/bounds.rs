@@ -1,13 +1,13 @@
 //! Of a prompt only a part counts, and only that part is held.
 
-use super::super::{COPIED_UP_TO_BYTES, MAX_NAME_BYTES, MAX_TEXT_CHARS, MAX_TOKENS, namespace};
+use super::super::{COPIED_UP_TO_BYTES, MAX_NAME_BYTES, MAX_TEXT_BYTES, MAX_TOKENS, namespace};
 use super::{Endpoint, Extractor, Owned, PromptError, extract};
 use Endpoint::{Chat, Completions, Generate, Messages, Responses, Transcriptions};
 
 /// As the text would be without a bound, cut to it.
 #[track_caller]
 fn assert_cut(endpoint: Endpoint, body: &str, whole: &str) {
-    let expected: String = whole.chars().take(MAX_TEXT_CHARS).collect();
+    let expected = &whole[..whole.floor_char_boundary(MAX_TEXT_BYTES)];
     let found = extract(endpoint, body).unwrap();
     // Not `assert_eq`, which would print them.
     assert!(found.text == expected, "{} of {} bytes", found.text.len(), expected.len());
@@ -15,9 +15,7 @@ fn assert_cut(endpoint: Endpoint, body: &str, whole: &str) {
 
 #[test]
 fn no_body_that_is_copied_holds_more_than_counts() {
-    const { assert!(COPIED_UP_TO_BYTES <= MAX_TEXT_CHARS) };
-    // "1,"
-    const { assert!(COPIED_UP_TO_BYTES / 2 <= MAX_TOKENS) };
+    const { assert!(COPIED_UP_TO_BYTES <= MAX_TEXT_BYTES) };
 }
 
 #[test]
@@ -26,26 +24,25 @@ fn a_text_is_cut_at_a_character_whatever_its_spelling() {
         [("a", "a"), ("é", "é"), ("你", "你"), ("😀", "😀"), ("\\n", "\n"), ("\\u4f60", "你")]
     {
         let spare = 3;
-        let text = written.repeat(MAX_TEXT_CHARS + spare);
-        assert_cut(
-            Completions,
-            &format!(r#"{{"prompt":"{text}"}}"#),
-            &read.repeat(MAX_TEXT_CHARS + spare),
-        );
+        let count = MAX_TEXT_BYTES / read.len() + spare;
+        let text = written.repeat(count);
+        assert_cut(Completions, &format!(r#"{{"prompt":"{text}"}}"#), &read.repeat(count));
     }
     // A pair of escapes is one character, of which no half is left over.
-    let lead = "x".repeat(MAX_TEXT_CHARS - 1);
+    let lead = "x".repeat(MAX_TEXT_BYTES - 1);
     for (tail, read) in [(r"\ud83d\ude00", "😀"), (r"\ud83d", "\u{fffd}"), ("é", "é"), ("", "")]
     {
         let body = format!(r#"{{"prompt":"{lead}{tail}yz"}}"#);
         assert_cut(Completions, &body, &format!("{lead}{read}yz"));
-        assert_eq!(extract(Completions, &body).unwrap().text.chars().count(), MAX_TEXT_CHARS);
+        // Only the one-byte tail fits; behind what does not fit nothing counts.
+        let fits = usize::from(read.is_empty());
+        assert_eq!(extract(Completions, &body).unwrap().text.len(), lead.len() + fits);
     }
 }
 
 #[test]
 fn pieces_are_counted_together_with_what_joins_them() {
-    let (a, b) = ("a".repeat(MAX_TEXT_CHARS / 2), "é".repeat(MAX_TEXT_CHARS / 2));
+    let (a, b) = ("a".repeat(MAX_TEXT_BYTES / 2), "é".repeat(MAX_TEXT_BYTES / 4));
     let whole = format!("{a} {b} end");
     let said = |text: &str| format!(r#"{{"role":"user","content":"{text}"}}"#);
     let messages = format!(r#"{{"messages":[{},{},{}]}}"#, said(&a), said(&b), said("end"));
@@ -58,16 +55,16 @@ fn pieces_are_counted_together_with_what_joins_them() {
     assert_cut(Chat, &parts, &whole);
     assert_cut(Completions, &format!(r#"{{"prompt":["{a}","{b}","end"]}}"#), &whole);
     // The last character there is room for is the space.
-    let a = "a".repeat(MAX_TEXT_CHARS - 1);
+    let a = "a".repeat(MAX_TEXT_BYTES - 1);
     assert_cut(Generate, &format!(r#"{{"text":["{a}","b"]}}"#), &format!("{a} b"));
-    let a = "a".repeat(MAX_TEXT_CHARS);
+    let a = "a".repeat(MAX_TEXT_BYTES);
     assert_cut(Generate, &format!(r#"{{"text":["{a}","b"]}}"#), &a);
     assert_cut(Generate, &format!(r#"{{"text":["{a}"]}}"#), &a);
 }
 
 #[test]
 fn what_does_not_count_takes_no_room() {
-    let long = "x".repeat(MAX_TEXT_CHARS);
+    let long = "x".repeat(MAX_TEXT_BYTES);
     let body = format!(
         r#"{{"messages":[{{"role":"user","reasoning_content":"{long}","content":"{long}",
             "content":[{{"type":"image","text":"{long}"}},{{"type":"text","text":"a"}}]}},
@@ -78,11 +75,11 @@ fn what_does_not_count_takes_no_room() {
 
 #[test]
 fn fields_behind_a_huge_text_are_found_and_what_follows_it_is_checked() {
-    let long = "x".repeat(2 * MAX_TEXT_CHARS);
+    let long = "x".repeat(2 * MAX_TEXT_BYTES);
     let tail = r#""role":"user"},{"role":"user","content":"more"}],"model":"m","stream":true,"rid":"r","cache_salt":"s""#;
     let body = format!(r#"{{"messages":[{{"content":"{long}",{tail}}}"#);
     let prompt = extract(Chat, &body).unwrap();
-    assert_eq!(prompt.text.len(), MAX_TEXT_CHARS);
+    assert_eq!(prompt.text.len(), MAX_TEXT_BYTES);
     assert_eq!((prompt.model.as_deref(), prompt.rid.as_deref()), (Some("m"), Some("r")));
     assert!(prompt.stream);
     assert_eq!(prompt.namespace, namespace(Some("s"), None, None));
@@ -151,17 +148,17 @@ fn a_large_body_is_not_held_a_second_time() {
     ] {
         let mut extractor = Extractor::new();
         let prompt = extractor.extract(Chat, body.as_bytes()).map(Owned::from).unwrap();
-        assert!(prompt.text.len() <= MAX_TEXT_CHARS);
+        assert!(prompt.text.len() <= MAX_TEXT_BYTES);
         for name in [prompt.model, prompt.rid].into_iter().flatten() {
             assert_eq!(name.len(), MAX_NAME_BYTES);
         }
         assert_eq!(extractor.scratch.capacity(), 0);
         assert_eq!(extractor.tape.0.capacity(), 0);
         let found = &extractor.found;
-        assert!(found.text.capacity() <= 4 * MAX_TEXT_CHARS);
+        assert!(found.text.capacity() <= MAX_TEXT_BYTES);
         assert!(found.model.text.capacity().max(found.rid.text.capacity()) <= 2 * MAX_NAME_BYTES);
         let owned = extractor.extract_owned(Chat, body.as_bytes(), super::super::Want::Everything);
-        assert!(owned.unwrap().bytes() <= MAX_TEXT_CHARS + 4096);
+        assert!(owned.unwrap().bytes() <= MAX_TEXT_BYTES + 4096);
     }
 }
 
@@ -176,7 +173,7 @@ fn a_large_cache_salt_counts_whole() {
 
 #[test]
 fn the_prompt_of_a_form_is_cut_as_well() {
-    let long = "é".repeat(MAX_TEXT_CHARS + 2);
+    let long = "é".repeat(MAX_TEXT_BYTES / 2 + 2);
     let body =
         format!("--X\r\nContent-Disposition: form-data; name=\"prompt\"\r\n\r\n{long}\r\n--X--");
     assert_cut(Transcriptions, &body, &long);

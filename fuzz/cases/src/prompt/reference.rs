@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use smg_core::prompt::{
-    Endpoint, MAX_DEPTH, MAX_NAME_BYTES, MAX_TEXT_CHARS, MAX_TOKENS, namespace,
+    Endpoint, MAX_DEPTH, MAX_NAME_BYTES, MAX_TEXT_BYTES, MAX_TOKENS, namespace,
 };
 
 use super::Routed;
@@ -141,7 +141,11 @@ pub fn routed(endpoint: Endpoint, body: &Value) -> Routed {
         model,
         stream: body["stream"] == json!(true),
         text: match tokens[..] {
-            [] => text(endpoint, body).chars().take(MAX_TEXT_CHARS).collect(),
+            [] => {
+                let mut text = text(endpoint, body);
+                text.truncate(text.floor_char_boundary(MAX_TEXT_BYTES));
+                text
+            }
             _ => String::new(),
         },
         tokens,
