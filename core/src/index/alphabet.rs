@@ -1,5 +1,7 @@
 //! What a tree's prompts are made of: characters of text, or token IDs in pages.
 
+use super::folded;
+
 /// How prompts of one kind are cut, compared and counted. Sealed: [`Text`] and [`Pages`].
 pub trait Alphabet: sealed::Sealed {
     /// One stored item: a byte of UTF-8, or a token ID.
@@ -134,13 +136,6 @@ impl Alphabet for Pages {
     fn units(&self, items: &[u32]) -> u64 {
         items.len() as u64
     }
-}
-
-/// Both halves of a product.
-#[inline]
-fn folded(a: u64, b: u64) -> u64 {
-    let wide = u128::from(a) * u128::from(b);
-    wide as u64 ^ (wide >> 64) as u64
 }
 
 /// The largest character boundary of `text` at or before `at`.

@@ -4,6 +4,7 @@
 
 use super::Garbage;
 use super::arena::NIL;
+use super::folded;
 use super::prefetch::prefetch;
 use super::slab::Position;
 
@@ -202,8 +203,7 @@ impl Buckets {
 /// 64 bits to 32, all of them well mixed: the high half of a 128-bit product folded into the low one.
 #[inline]
 fn mix(wide: u64) -> u32 {
-    let product = u128::from(wide ^ 0x9e37_79b9_7f4a_7c15) * 0x9fb2_1c65_1e98_df25;
-    let mixed = product as u64 ^ (product >> 64) as u64;
+    let mixed = folded(wide ^ 0x9e37_79b9_7f4a_7c15, 0x9fb2_1c65_1e98_df25);
     (mixed ^ mixed >> 32) as u32
 }
 

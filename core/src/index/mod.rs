@@ -102,3 +102,10 @@ impl std::fmt::Debug for Garbage {
         f.debug_tuple("Garbage").field(&self.0.len()).finish()
     }
 }
+
+/// A 128-bit product folded to 64 bits.
+#[inline]
+fn folded(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    product as u64 ^ (product >> 64) as u64
+}

@@ -7,6 +7,7 @@
 //! what is not there rarely costs a cache miss, what is there rarely more than one.
 
 use super::super::arena::NIL;
+use super::super::folded;
 use super::super::prefetch::prefetch;
 use super::super::tenants::{NO_TENANT, Tenant};
 use super::MAX_HEAD_HOLDERS;
@@ -199,7 +200,7 @@ impl Slots {
     #[inline]
     fn home(&self, key: &Key) -> (usize, u8) {
         let named = key.hash ^ u64::from(key.level).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let mixed = fold(fold(named ^ self.seed, 0x9fb2_1c65_1e98_df25), 0xd6e8_feb8_6659_fd93);
+        let mixed = folded(folded(named ^ self.seed, 0x9fb2_1c65_1e98_df25), 0xd6e8_feb8_6659_fd93);
         let home = ((u128::from(mixed) * self.words.len() as u128) >> 64) as usize;
         (home, (mixed as u8).max(VACANT + 1))
     }
@@ -208,13 +209,6 @@ impl Slots {
     fn next(&self, slot: usize) -> usize {
         if slot + 1 == self.words.len() { 0 } else { slot + 1 }
     }
-}
-
-/// A 128-bit product folded to 64 bits.
-#[inline]
-fn fold(a: u64, b: u64) -> u64 {
-    let product = u128::from(a) * u128::from(b);
-    product as u64 ^ (product >> 64) as u64
 }
 
 #[cfg(test)]
