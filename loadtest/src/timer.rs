@@ -3,19 +3,16 @@
 use std::io;
 use std::os::fd::AsRawFd;
 
-use monoio::net::UnixStream;
-
 use crate::clock::now_ns;
 use crate::engine::Nanos;
-use crate::waiting::{Rounds, Waiting, watched};
+use crate::waiting::{Rounds, Waiting, Watched};
 
 /// Wakes one waiter at a given time, to some tens of microseconds: a timerfd watched by the ring.
 /// Under [`Waiting::BusyPoll`] it looks at the clock instead, to some microseconds.
 pub struct PreciseTimer(Kind);
 
 enum Kind {
-    /// Nothing is ever read through it but the timer's eight-byte counter.
-    Kernel(UnixStream),
+    Kernel(Watched),
     Clock(Rounds),
 }
 
@@ -26,7 +23,7 @@ impl PreciseTimer {
             Waiting::Sleep => {
                 let flags = libc::TFD_NONBLOCK | libc::TFD_CLOEXEC;
                 // SAFETY: plain system call.
-                Kind::Kernel(watched(unsafe {
+                Kind::Kernel(Watched::new(unsafe {
                     libc::timerfd_create(libc::CLOCK_MONOTONIC, flags)
                 })?)
             }
@@ -49,7 +46,7 @@ impl PreciseTimer {
     }
 }
 
-async fn wait_for_kernel(timer: &UnixStream, at: Nanos) -> io::Result<()> {
+async fn wait_for_kernel(timer: &Watched, at: Nanos) -> io::Result<()> {
     let value = libc::timespec {
         tv_sec: (at / 1_000_000_000) as libc::time_t,
         // An all-zero value would disarm the timer.
@@ -64,7 +61,7 @@ async fn wait_for_kernel(timer: &UnixStream, at: Nanos) -> io::Result<()> {
     if set != 0 {
         return Err(io::Error::last_os_error());
     }
-    timer.readable(false).await?;
+    timer.readable().await?;
     let mut expirations = [0u8; 8];
     // SAFETY: eight bytes are there to write to. The result is of no interest: the timer is
     // set anew before the next wait, which clears what was not read.

@@ -3,7 +3,7 @@
 
 use std::future::{Future, poll_fn};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::pin::pin;
 use std::task::Poll;
 
@@ -44,8 +44,8 @@ impl Waiting {
 /// to do but wait, so a task that merely stays ready would stop them; this one lets it wait, for
 /// something that has happened already.
 pub(crate) struct Rounds {
-    /// An event counter, as an io_uring or epoll knows sockets only through monoio.
-    counter: UnixStream,
+    /// An event counter.
+    counter: Watched,
 }
 
 impl Rounds {
@@ -53,7 +53,7 @@ impl Rounds {
     pub fn new() -> io::Result<Self> {
         // SAFETY: plain system call.
         let fd = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) };
-        Ok(Self { counter: watched(fd)? })
+        Ok(Self { counter: Watched::new(fd)? })
     }
 
     /// Returns when sockets and timers have been looked at.
@@ -63,7 +63,7 @@ impl Rounds {
         // SAFETY: eight bytes are there to write to. The descriptor does not block, and whether
         // there was something to read does not matter.
         unsafe { libc::read(fd, count.as_mut_ptr().cast(), count.len()) };
-        let mut counted = pin!(self.counter.readable(false));
+        let mut counted = pin!(self.counter.readable());
         // It waits before the counter counts: epoll tells of changes only.
         let early = poll_fn(|cx| Poll::Ready(counted.as_mut().poll(cx))).await;
         if let Poll::Ready(result) = early {
@@ -87,22 +87,46 @@ impl Rounds {
     }
 }
 
-/// Takes a descriptor, the result of a system call that made it, for watching with `readable`:
-/// monoio watches descriptors through its socket types only.
-pub(crate) fn watched(fd: std::os::fd::RawFd) -> io::Result<UnixStream> {
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
+/// A descriptor to be waited for: monoio watches descriptors through its socket types only, and
+/// nothing is ever read or written through this one.
+pub(crate) struct Watched(UnixStream);
+
+impl Watched {
+    /// Takes the result of a system call that made a descriptor. Call it inside the runtime.
+    pub fn new(fd: RawFd) -> io::Result<Self> {
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: `fd` was just created and has no other owner.
+        UnixStream::from_std(unsafe { std::os::unix::net::UnixStream::from_raw_fd(fd) }).map(Self)
     }
-    // SAFETY: `fd` was just created and has no other owner.
-    UnixStream::from_std(unsafe { std::os::unix::net::UnixStream::from_raw_fd(fd) })
+
+    /// Returns when there is something to read. A signal that has a handler is none.
+    pub async fn readable(&self) -> io::Result<()> {
+        loop {
+            match self.0.readable(false).await {
+                // With epoll, monoio asks poll(2) as well, which a signal can interrupt.
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                outcome => return outcome,
+            }
+        }
+    }
+}
+
+impl AsRawFd for Watched {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::clock::cpu_ns;
+    use crate::clock::{cpu_ns, now_ns};
+    use crate::timer::PreciseTimer;
 
     #[test]
     fn timers_and_other_tasks_go_on_while_a_thread_polls() {
@@ -126,6 +150,38 @@ mod tests {
         assert!(start.elapsed() >= Duration::from_millis(60));
         // The machine may have had other work for some of that time.
         assert!(cpu > 2_000_000, "{cpu} ns: it slept");
+    }
+
+    async fn wait_often(waiting: Waiting) -> io::Result<()> {
+        let timer = PreciseTimer::new(waiting)?;
+        for _ in 0..50 {
+            timer.wait_until(now_ns() + 2_000_000).await?;
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn signals_do_not_end_a_wait() {
+        extern "C" fn note(_: libc::c_int) {}
+        // SAFETY: the handler does nothing; no other test uses this signal.
+        unsafe { libc::signal(libc::SIGUSR2, note as extern "C" fn(libc::c_int) as usize) };
+        // SAFETY: plain library call.
+        let waiting_thread = unsafe { libc::pthread_self() };
+        let is_over = AtomicBool::new(false);
+        let ended = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Relaxed) {
+                    // SAFETY: the thread outlives this scope.
+                    unsafe { libc::pthread_kill(waiting_thread, libc::SIGUSR2) };
+                    std::thread::yield_now();
+                }
+            });
+            let ended = [Waiting::Sleep, Waiting::BusyPoll]
+                .map(|waiting| crate::runtime::block_on(|_| waiting.during(wait_often(waiting))));
+            is_over.store(true, Relaxed);
+            ended
+        });
+        assert!(matches!(ended, [Ok(Ok(Ok(()))), Ok(Ok(Ok(())))]), "{ended:?}");
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub async fn run(shard: Rc<Shard>, bell: Bell) -> std::io::Result<()> {
             continue;
         }
         if mesh.prepare_sleep(shard.index) {
-            bell.0.readable(false).await?;
+            bell.rung().await?;
             mesh.awake(shard.index);
         }
     }
@@ -62,6 +62,14 @@ impl Bell {
             }
         };
         Ok(Self(UnixStream::from_std(copy.into())?))
+    }
+
+    /// Returns when it has been rung, or for nothing: with epoll, a signal can interrupt the wait.
+    async fn rung(&self) -> std::io::Result<()> {
+        match self.0.readable(false).await {
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => Ok(()),
+            outcome => outcome,
+        }
     }
 }
 
