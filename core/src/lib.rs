@@ -9,6 +9,7 @@ pub mod fleet;
 pub mod http1;
 pub mod index;
 pub mod policy;
+pub mod prefetch;
 pub mod prompt;
 pub mod rate;
 pub mod retry;

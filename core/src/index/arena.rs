@@ -6,7 +6,7 @@ use std::collections::BinaryHeap;
 use std::ops::{Index, IndexMut};
 
 use super::Garbage;
-use super::prefetch::prefetch;
+use crate::prefetch::prefetch;
 
 /// No record.
 pub(super) const NIL: u32 = u32::MAX;

@@ -5,8 +5,8 @@
 use super::Garbage;
 use super::arena::NIL;
 use super::folded;
-use super::prefetch::prefetch;
 use super::slab::Position;
+use crate::prefetch::prefetch;
 
 /// Records that can be chained.
 pub(super) trait Chained {

@@ -10,7 +10,6 @@ mod alphabet;
 mod arena;
 mod buckets;
 mod hash;
-mod prefetch;
 mod radix;
 mod shard;
 mod slab;

@@ -2,7 +2,7 @@
 //! one that is mostly dead is emptied by its owner, who moves the edges that still live there.
 
 use super::Garbage;
-use super::prefetch::prefetch_all;
+use crate::prefetch::prefetch_all;
 
 /// Content of all edges of one tree.
 #[derive(Debug)]

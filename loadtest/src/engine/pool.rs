@@ -6,6 +6,7 @@
 //! works: "cached" and "free" are the same blocks, and usage counts only blocks in use.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::hash::{BuildHasherDefault, Hasher};
 
 /// Index of a block in its pool.
@@ -24,15 +25,25 @@ pub(super) struct BlockPool {
     free: u32,
 }
 
+/// Small, because a simulation has millions.
 #[derive(Debug, Clone)]
 struct Block {
-    content: Option<u64>,
+    /// [`UNKNOWN`] without any.
+    content: u64,
     users: u32,
     older: BlockId,
     younger: BlockId,
+    /// The block used behind this one last: a guess where the next content is, which spares most
+    /// look-ups by content and their cache misses.
+    next: BlockId,
 }
 
 const NONE: BlockId = BlockId::MAX;
+/// No content. Blocks whose identity happens to be this one are not cached.
+const UNKNOWN: u64 = u64::MAX;
+/// Blocks a pool makes room for at once, at its first use. Growing by doubling leaves as much again
+/// behind, which a thousand pools that grow alike cannot use.
+const FIRST_ROOM: u32 = 1024;
 
 impl BlockPool {
     /// A pool of `capacity` empty blocks (at least one).
@@ -63,13 +74,24 @@ impl BlockPool {
 
     /// How many of these leading blocks are cached: the count stops at the first miss.
     pub fn leading_hits(&self, contents: &[u64]) -> usize {
-        contents.iter().take_while(|content| self.by_content.contains_key(content)).count()
+        self.hits(contents).count()
     }
 
     /// Lists the leading blocks that are cached: up to the first miss.
     pub fn list_leading_hits(&self, contents: &[u64], into: &mut Vec<BlockId>) {
         into.clear();
-        into.extend(contents.iter().map_while(|content| self.by_content.get(content)));
+        into.extend(self.hits(contents));
+    }
+
+    fn hits(&self, contents: &[u64]) -> impl Iterator<Item = BlockId> {
+        let mut last = NONE;
+        contents.iter().take_while(|&&content| content != UNKNOWN).map_while(move |content| {
+            let guess = self.blocks.get(last as usize).map_or(NONE, |block| block.next);
+            let guessed = self.blocks.get(guess as usize);
+            let is_right = guessed.is_some_and(|block| block.content == *content);
+            last = if is_right { guess } else { *self.by_content.get(content)? };
+            Some(last)
+        })
     }
 
     /// How many of these blocks are on the free list and would leave it when used.
@@ -77,8 +99,17 @@ impl BlockPool {
         blocks.iter().filter(|&&id| self.blocks[id as usize].users == 0).count() as u32
     }
 
-    /// Takes one more use of a cached block.
-    pub fn use_block(&mut self, id: BlockId) {
+    /// Takes one more use of each of these cached blocks of one sequence.
+    pub fn use_blocks(&mut self, sequence: &[BlockId]) {
+        for (at, &id) in sequence.iter().enumerate() {
+            self.use_block(id);
+            if let Some(&next) = sequence.get(at + 1) {
+                self.blocks[id as usize].next = next;
+            }
+        }
+    }
+
+    fn use_block(&mut self, id: BlockId) {
         if self.blocks[id as usize].users == 0 {
             self.unlink_free(id);
         }
@@ -88,8 +119,19 @@ impl BlockPool {
     /// Takes the least recently used free block and forgets its content; `None` when none is free.
     pub fn allocate(&mut self) -> Option<BlockId> {
         let new = self.blocks.len() as u32;
+        if new == 0 {
+            let room = self.capacity.min(FIRST_ROOM) as usize;
+            self.blocks.reserve_exact(room);
+            self.by_content.reserve(room);
+        }
         if new < self.capacity {
-            self.blocks.push(Block { content: None, users: 1, older: NONE, younger: NONE });
+            self.blocks.push(Block {
+                content: UNKNOWN,
+                users: 1,
+                older: NONE,
+                younger: NONE,
+                next: NONE,
+            });
             self.free -= 1;
             return Some(new);
         }
@@ -100,7 +142,8 @@ impl BlockPool {
         self.unlink_free(id);
         let block = &mut self.blocks[id as usize];
         block.users = 1;
-        if let Some(content) = block.content.take() {
+        let content = std::mem::replace(&mut block.content, UNKNOWN);
+        if content != UNKNOWN {
             self.by_content.remove(&content);
         }
         Some(id)
@@ -109,9 +152,11 @@ impl BlockPool {
     /// Records that a block in use is now full with this content. A second block with the same
     /// content stays anonymous: the first one serves the hits.
     pub fn set_content(&mut self, id: BlockId, content: u64) {
-        if let std::collections::hash_map::Entry::Vacant(entry) = self.by_content.entry(content) {
+        if content != UNKNOWN
+            && let Entry::Vacant(entry) = self.by_content.entry(content)
+        {
             entry.insert(id);
-            self.blocks[id as usize].content = Some(content);
+            self.blocks[id as usize].content = content;
         }
     }
 
@@ -132,7 +177,7 @@ impl BlockPool {
     pub fn forget_contents(&mut self) {
         self.by_content.clear();
         for block in &mut self.blocks {
-            block.content = None;
+            block.content = UNKNOWN;
         }
     }
 
@@ -236,6 +281,29 @@ mod tests {
         assert_eq!(pool.leading_hits(&[2]), 0, "2 was the least recently used");
         assert_eq!(pool.leading_hits(&[1]), 1);
         assert_eq!(pool.leading_hits(&[3]), 1);
+    }
+
+    #[test]
+    fn what_a_block_was_followed_by_is_only_a_guess() {
+        let mut pool = BlockPool::new(4);
+        let first = fill(&mut pool, &[1, 2, 3]);
+        pool.use_blocks(&first);
+        assert_eq!(hits(&pool, &[1, 2, 3]), first);
+        // The fourth block, then those of 3 and 2, the least recently used ones, get other contents.
+        pool.release(&first);
+        pool.release(&first);
+        fill(&mut pool, &[4, 5, 6]);
+        assert_eq!(hits(&pool, &[1, 2, 3]), first[..1], "2 and 3 are gone");
+        assert_eq!(hits(&pool, &[1, 6, 5]), first, "6 is where 2 was, and 5 where 3 was");
+        assert_eq!(hits(&pool, &[1, 5, 6]), [first[0], first[2], first[1]]);
+    }
+
+    #[test]
+    fn the_one_identity_that_means_no_content_is_never_found() {
+        let mut pool = BlockPool::new(3);
+        let ids = fill(&mut pool, &[1, UNKNOWN]);
+        pool.use_blocks(&ids);
+        assert_eq!(hits(&pool, &[1, UNKNOWN]), ids[..1]);
     }
 
     #[test]

@@ -11,6 +11,9 @@
 //! when stays the same; only the tokens between a request's first and its last are not told.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
+
+use smg_core::prefetch::prefetch_all;
 
 use super::pool::{BlockId, BlockPool};
 use super::{Nanos, Profile, Sequence};
@@ -86,7 +89,7 @@ impl Load {
 /// One simulated engine. Timestamps given to it must not go back.
 #[derive(Debug)]
 pub struct Engine {
-    profile: Profile,
+    profile: Arc<Profile>,
     pool: BlockPool,
     waiting: VecDeque<Request>,
     running: Vec<Request>,
@@ -102,16 +105,27 @@ pub struct Engine {
     hits: Vec<BlockId>,
 }
 
+/// What every step looks at, in few bytes: a simulation has thousands of engines, and what one of
+/// them has running is rarely in a near cache.
 #[derive(Debug)]
 struct Request {
     id: RequestId,
-    sequence: Sequence,
-    arrived: Nanos,
+    prompt_tokens: u32,
+    answer_tokens: u32,
     generated: u32,
     /// Tokens whose KV entries exist, cached ones included.
     computed: u32,
     /// Tokens being computed by the step under way.
     scheduled: u32,
+    /// How many blocks it has: the length of `rest.blocks`.
+    held: u32,
+    rest: Box<Rest>,
+}
+
+#[derive(Debug)]
+struct Rest {
+    sequence: Sequence,
+    arrived: Nanos,
     /// Set when first scheduled.
     cached_tokens: Option<u32>,
     blocks: Vec<BlockId>,
@@ -120,12 +134,12 @@ struct Request {
 impl Request {
     /// Tokens known so far: the prompt and what was generated.
     fn known(&self) -> u32 {
-        self.sequence.prompt_tokens + self.generated
+        self.prompt_tokens + self.generated
     }
 
     /// The blocks that are looked up: those of all its known tokens but the last.
     fn lookup(&self, block_tokens: u32) -> &[u64] {
-        &self.sequence.blocks[..((self.known() - 1) / block_tokens) as usize]
+        &self.rest.sequence.blocks[..((self.known() - 1) / block_tokens) as usize]
     }
 
     /// Prefilling, that is computing anything but the newest generated token.
@@ -136,7 +150,8 @@ impl Request {
 
 impl Engine {
     /// An idle engine with an empty cache.
-    pub fn new(profile: Profile) -> Self {
+    pub fn new(profile: impl Into<Arc<Profile>>) -> Self {
+        let profile = profile.into();
         Self {
             pool: BlockPool::new(profile.cache_blocks),
             profile,
@@ -153,7 +168,7 @@ impl Engine {
 
     /// An engine that tells each request's first and last token and nothing in between, at a small
     /// part of the cost.
-    pub fn coarse(profile: Profile) -> Self {
+    pub fn coarse(profile: impl Into<Arc<Profile>>) -> Self {
         Self { is_coarse: true, ..Self::new(profile) }
     }
 
@@ -163,6 +178,16 @@ impl Engine {
 
     pub fn counters(&self) -> Counters {
         self.counters
+    }
+
+    /// Starts loading the engine itself into the CPU's caches.
+    pub fn prefetch(&self) {
+        prefetch_all(std::slice::from_ref(self));
+    }
+
+    /// Starts loading its requests that run, so the engine itself should be there.
+    pub fn prefetch_requests(&self) {
+        prefetch_all(&self.running);
     }
 
     /// Queues a request at `now`. It takes part from the first step that starts at or after `now`;
@@ -198,13 +223,18 @@ impl Engine {
         }
         self.waiting.push_back(Request {
             id,
-            sequence,
-            arrived: now,
+            prompt_tokens: sequence.prompt_tokens,
+            answer_tokens: sequence.answer_tokens,
             generated: 0,
             computed: 0,
             scheduled: 0,
-            cached_tokens: None,
-            blocks: Vec::new(),
+            held: 0,
+            rest: Box::new(Rest {
+                sequence,
+                arrived: now,
+                cached_tokens: None,
+                blocks: Vec::new(),
+            }),
         });
         if self.steps.is_none() {
             self.start_step(now.max(self.idle_since));
@@ -218,7 +248,7 @@ impl Engine {
         self.cut_steps();
         if let Some(at) = self.running.iter().position(|r| r.id == id) {
             let request = self.running.remove(at);
-            self.pool.release(&request.blocks);
+            self.pool.release(&request.rest.blocks);
         } else if let Some(at) = self.waiting.iter().position(|r| r.id == id) {
             self.waiting.remove(at);
         } else {
@@ -282,7 +312,7 @@ impl Engine {
         let (running, waiting) = (self.running.drain(..), self.waiting.drain(..));
         let mut all: Vec<_> = running
             .chain(waiting)
-            .map(|r| (r.arrived, r.id, r.sequence, r.generated > 0))
+            .map(|r| (r.rest.arrived, r.id, r.rest.sequence, r.generated > 0))
             .collect();
         all.sort_by_key(|(arrived, id, ..)| (*arrived, *id));
         all.into_iter().map(|(_, id, sequence, started)| (id, sequence, started)).collect()
@@ -346,32 +376,30 @@ impl Engine {
         let request = &mut self.running[at];
         let block_tokens = self.profile.block_tokens;
         let will_be_computed = request.computed + tokens;
-        let held = request.blocks.len() as u32 * block_tokens;
+        let held = request.held * block_tokens;
         if will_be_computed < held && request.computed + block_tokens >= held {
             // Within its last block, as most decoding is.
             return true;
         }
-        let needed = will_be_computed.div_ceil(block_tokens) as usize;
-        let missing = needed.saturating_sub(request.blocks.len());
-        if missing > self.pool.free() as usize {
+        let missing = will_be_computed.div_ceil(block_tokens).saturating_sub(request.held);
+        if missing > self.pool.free() {
             return false;
         }
-        for _ in 0..missing {
-            if let Some(block) = self.pool.allocate() {
-                request.blocks.push(block);
-            }
-        }
+        let Rest { sequence, blocks, .. } = &mut *request.rest;
+        blocks.extend((0..missing).map_while(|_| self.pool.allocate()));
+        request.held = blocks.len() as u32;
         let full = |computed: u32| (computed / block_tokens) as usize;
         for index in full(request.computed)..full(will_be_computed) {
-            self.pool.set_content(request.blocks[index], request.sequence.blocks[index]);
+            self.pool.set_content(blocks[index], sequence.blocks[index]);
         }
         true
     }
 
     fn preempt_youngest(&mut self) {
         if let Some(mut request) = self.running.pop() {
-            self.pool.release(&request.blocks);
-            request.blocks.clear();
+            self.pool.release(&request.rest.blocks);
+            request.rest.blocks.clear();
+            request.held = 0;
             request.computed = 0;
             request.scheduled = 0;
             self.counters.preemptions += 1;
@@ -381,7 +409,7 @@ impl Engine {
 
     fn admit_waiting(&mut self, now: Nanos, budget: &mut u32) {
         while *budget > 0 && self.running.len() < self.profile.max_batch as usize {
-            let Some(next) = self.waiting.front().filter(|r| r.arrived <= now) else { return };
+            let Some(next) = self.waiting.front().filter(|r| r.rest.arrived <= now) else { return };
             let block_tokens = self.profile.block_tokens;
             let hits = &mut self.hits;
             self.pool.list_leading_hits(next.lookup(block_tokens), hits);
@@ -393,17 +421,17 @@ impl Engine {
             }
             // The front was just looked at.
             let Some(mut request) = self.waiting.pop_front() else { return };
-            for &block in hits.iter() {
-                self.pool.use_block(block);
-            }
-            request.blocks.reserve(request.sequence.blocks.len() + 1);
-            request.blocks.extend_from_slice(hits);
+            self.pool.use_blocks(hits);
+            let rest = &mut *request.rest;
+            rest.blocks.reserve_exact(rest.sequence.blocks.len() + 1);
+            rest.blocks.extend_from_slice(hits);
+            request.held = hits.len() as u32;
             request.computed = cached;
             request.scheduled = tokens;
-            if request.cached_tokens.is_none() {
-                request.cached_tokens = Some(cached);
+            if rest.cached_tokens.is_none() {
+                rest.cached_tokens = Some(cached);
                 self.counters.admitted += 1;
-                self.counters.prompt_tokens += u64::from(request.sequence.prompt_tokens);
+                self.counters.prompt_tokens += u64::from(request.prompt_tokens);
                 self.counters.cached_tokens += u64::from(cached);
             }
             self.running.push(request);
@@ -422,19 +450,19 @@ impl Engine {
             }
             request.generated += 1;
             counters.generated_tokens += 1;
-            let finished = request.generated >= request.sequence.answer_tokens;
+            let finished = request.generated >= request.answer_tokens;
             if finished || request.generated == 1 || !is_coarse {
                 out.push(Progress {
                     request: request.id,
                     generated: request.generated,
-                    cached_tokens: request.cached_tokens.unwrap_or(0),
+                    cached_tokens: request.rest.cached_tokens.unwrap_or(0),
                     finished,
                     at,
                 });
             }
             if finished {
                 counters.finished += 1;
-                pool.release(&request.blocks);
+                pool.release(&request.rest.blocks);
             }
             !finished
         });

@@ -23,8 +23,12 @@ impl InfiniteCache {
     /// engine went away is known then: the bound is loose for those.
     pub fn send(&mut self, request: &Request, block_tokens: u32) -> u32 {
         let shared = &request.sequence.blocks[..request.shared_blocks as usize];
-        // A block's identity stands for all before it too: known blocks come first.
-        let known = shared.iter().take_while(|&block| self.0.contains(block)).count();
+        // A block's identity stands for all before it too: known blocks come first, and if the last
+        // one is known, all are.
+        let known = match shared.last() {
+            Some(last) if self.0.contains(last) => shared.len(),
+            _ => shared.iter().take_while(|&block| self.0.contains(block)).count(),
+        };
         self.0.extend(&shared[known..]);
         let lookup = request.sequence.prompt_tokens.saturating_sub(1) / block_tokens;
         (known as u32).min(lookup) * block_tokens

@@ -1,5 +1,7 @@
 //! When each engine has something to tell: a heap with one entry per engine whose time can change.
 
+use std::ops::Range;
+
 use crate::engine::Nanos;
 
 /// Times by engine; an engine without one is idle.
@@ -30,6 +32,26 @@ impl Timeline {
         (time < Nanos::MAX).then_some((time, engine as usize))
     }
 
+    /// The second one in time.
+    pub fn second(&self) -> Option<usize> {
+        self.least_child(0).map(|child| self.heap[child].1 as usize)
+    }
+
+    /// Engines that may be the second one soon.
+    pub fn then(&self) -> impl Iterator<Item = usize> {
+        let below = self.least_child(0).map_or(0..0, |child| self.children(child));
+        self.children(0).chain(below).map(|at| self.heap[at].1 as usize)
+    }
+
+    fn children(&self, at: usize) -> Range<usize> {
+        let first = CHILDREN * at + 1;
+        first.min(self.heap.len())..(first + CHILDREN).min(self.heap.len())
+    }
+
+    fn least_child(&self, at: usize) -> Option<usize> {
+        self.children(at).min_by_key(|&child| self.heap[child])
+    }
+
     /// Changes an engine's time.
     pub fn set(&mut self, engine: usize, time: Option<Nanos>) {
         let entry = (time.unwrap_or(Nanos::MAX), engine as u32);
@@ -54,9 +76,7 @@ impl Timeline {
     fn sink(&mut self, mut at: usize) {
         let entry = self.heap[at];
         loop {
-            let first = CHILDREN * at + 1;
-            let end = (first + CHILDREN).min(self.heap.len());
-            let least = (first..end).min_by_key(|&child| self.heap[child]);
+            let least = self.least_child(at);
             let Some(child) = least.filter(|&child| self.heap[child] < entry) else { break };
             self.put(at, self.heap[child]);
             at = child;

@@ -5,6 +5,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::sync::Arc;
 
 use smg_core::breaker::Outcome;
 use smg_core::fleet::WorkerId;
@@ -103,13 +104,12 @@ impl<'a> World<'a> {
         let gateways = if policy.gateway().is_some() { options.gateways } else { 1 };
         let indexes = if options.shared_index { 1 } else { gateways };
         let block_tokens = options.profile.block_tokens;
+        let profile = Arc::new(options.profile.clone());
         let mut world = Self {
             options,
             policy,
             workload,
-            engines: (0..options.engines)
-                .map(|_| Engine::coarse(options.profile.clone()))
-                .collect(),
+            engines: (0..options.engines).map(|_| Engine::coarse(profile.clone())).collect(),
             is_up: vec![true; options.engines],
             timeline: Timeline::new(options.engines),
             planned: BinaryHeap::new(),
@@ -149,6 +149,7 @@ impl<'a> World<'a> {
     /// Runs to the end of the last request. Also returns the number of decisions made.
     pub fn run(mut self) -> (Record, u64) {
         loop {
+            self.look_ahead();
             let arrival = self.workload.next_at().unwrap_or(Nanos::MAX);
             let planned = self.planned.peek().map_or(Nanos::MAX, |Reverse((at, _))| *at);
             if let Some((at, engine)) = self.timeline.first()
@@ -172,6 +173,15 @@ impl<'a> World<'a> {
             self.record.preemptions += engine.counters().preemptions;
         }
         (self.record, self.decisions)
+    }
+
+    /// Asks for the memory of the engines that come next. There are too many for near caches, and
+    /// what to load is known long before it is needed.
+    fn look_ahead(&self) {
+        if let Some(second) = self.timeline.second() {
+            self.engines[second].prefetch_requests();
+        }
+        self.timeline.then().for_each(|engine| self.engines[engine].prefetch());
     }
 
     fn plan(&mut self, at: Nanos, event: Event) {

@@ -8,9 +8,9 @@
 
 use super::super::arena::NIL;
 use super::super::folded;
-use super::super::prefetch::prefetch;
 use super::super::tenants::{NO_TENANT, Tenant};
 use super::MAX_HEAD_HOLDERS;
+use crate::prefetch::prefetch;
 
 /// A slot as words, so that a large table is memory the system hands out zeroed, page by page.
 type Words = [u64; 8];

@@ -2,9 +2,9 @@
 //! open-addressed index by tenant.
 
 use super::super::Garbage;
-use super::super::prefetch::{prefetch, prefetch_all};
 use super::super::tenants::{NO_TENANT, Tenant};
 use super::holders::{Stamp, tenant_of};
+use crate::prefetch::{prefetch, prefetch_all};
 
 /// All crowds of a tree, by number.
 #[derive(Debug, Default)]

@@ -67,7 +67,7 @@ impl Engine {
         }
         // Whether there is room for one that waits does not change while the pool does not.
         let room = if blocked.is_some() { 0 } else { self.pool.free() };
-        let left = |request: &Request| request.sequence.answer_tokens - request.generated;
+        let left = |request: &Request| request.answer_tokens - request.generated;
         let mut count = self.running.iter().map(left).min().unwrap_or(1);
         while count > 1 && self.blocks_for(count) > room {
             count /= 2;
@@ -78,7 +78,7 @@ impl Engine {
     /// Blocks that this many decode steps take from the pool.
     fn blocks_for(&self, steps: u32) -> u32 {
         let missing = |request: &Request| {
-            let held = request.blocks.len() as u32 * self.profile.block_tokens;
+            let held = request.held * self.profile.block_tokens;
             match (request.computed + steps).saturating_sub(held) {
                 0 => 0,
                 beyond => beyond.div_ceil(self.profile.block_tokens),
