@@ -7,9 +7,12 @@ import resource
 import signal
 import subprocess
 import sys
+import time
+import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 GATEWAY_PORT, METRICS_PORT = 19200, 19201
+READY_TIMEOUT_SECS = 30
 
 # Where rustup puts cargo, which not every shell knows.
 os.environ["PATH"] += os.pathsep + str(pathlib.Path.home() / ".cargo" / "bin")
@@ -62,6 +65,20 @@ def start_gateway(worker_urls, *flags, port=GATEWAY_PORT, metrics_port=METRICS_P
         "--shards", "1", "--policy", "cache_aware", "--log-level", "error", *flags,
         "--worker-urls", *worker_urls,
     ])
+
+
+def wait_until_ready(healthy, port=GATEWAY_PORT):
+    """Until as many workers are healthy."""
+    until = time.monotonic() + READY_TIMEOUT_SECS
+    while time.monotonic() < until:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/readiness", timeout=5) as answer:
+                if json.load(answer).get("healthy_workers") == healthy:
+                    return
+        except (OSError, ValueError):
+            pass
+        time.sleep(0.1)
+    sys.exit(f"the gateway on port {port} has not {healthy} healthy workers after {READY_TIMEOUT_SECS} s")
 
 
 def cpu_seconds(pid):

@@ -24,7 +24,7 @@ use crate::messages::Taken;
 use crate::shard::Shard;
 
 /// First buffer for a body in bytes; tokens of a stream are far smaller.
-const FIRST_BODY_BUFFER: usize = 1536;
+const FIRST_BODY_BUFFER: usize = 1024;
 /// Largest buffer for a body in bytes, reached by doubling while reads fill it.
 const LARGEST_BODY_BUFFER: usize = 64 * 1024;
 /// A client that takes nothing for this long is given up.
