@@ -2,7 +2,8 @@
 //! are decoded, and given back when the buffer they are in is freed. What was only announced takes
 //! nothing of it.
 //!
-//! Small buffers are not counted: `--max-connections` bounds those, with 128 streams to one of HTTP/2.
+//! Small buffers are not counted: `--max-connections` bounds those. Streams of one HTTP/2 connection share
+//! what is not counted of it.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::http::answer::{ErrorAnswer, ErrorCode};
 
-/// Buffers with no more of a body than this many bytes are not counted.
+/// Buffers with no more of a body than this many bytes are not counted, unless they share a connection.
 pub const COUNTED_ABOVE: usize = 64 << 10;
 
 /// When a request that found no room may come again.
@@ -74,13 +75,40 @@ impl Exhausted {
 }
 
 /// What one buffer has of the budget; dropping it gives that back.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Hold {
     memory: Option<Arc<BodyMemory>>,
     bytes: usize,
+    /// No more than this is not counted.
+    free: usize,
+}
+
+impl Default for Hold {
+    fn default() -> Self {
+        Self::counting_above(COUNTED_ABOVE)
+    }
 }
 
 impl Hold {
+    /// Of one of `streams` bodies that may arrive over one connection.
+    pub fn shared(streams: usize) -> Self {
+        Self::counting_above(COUNTED_ABOVE / streams.max(1))
+    }
+
+    fn counting_above(free: usize) -> Self {
+        Self { memory: None, bytes: 0, free }
+    }
+
+    /// As many bytes are not counted.
+    pub fn free(&self) -> usize {
+        self.free
+    }
+
+    /// Leaves one behind that holds nothing and counts as this one does.
+    pub fn take(&mut self) -> Self {
+        std::mem::replace(self, Self::counting_above(self.free))
+    }
+
     /// Sees to it that `bytes` are held, if they are worth counting; never fewer than before.
     ///
     /// # Errors
@@ -99,7 +127,7 @@ impl Hold {
         bytes: usize,
         others: usize,
     ) -> Result<(), Exhausted> {
-        if bytes <= self.bytes.max(COUNTED_ABOVE) {
+        if bytes <= self.bytes.max(self.free) {
             return Ok(());
         }
         memory.take(bytes - self.bytes, others + self.bytes)?;
@@ -199,6 +227,20 @@ mod tests {
         assert_eq!(memory.held(), 0);
         let _other = Buffer::new(Vec::new(), held(&memory, SOME));
         assert_eq!(hold.cover(&memory, SOME), Err(Exhausted { limit: 0 }));
+    }
+
+    #[test]
+    fn what_is_not_counted_of_a_connection_is_shared_by_its_streams() {
+        let memory = BodyMemory::new(SOME);
+        let mut hold = Hold::shared(128);
+        assert_eq!(hold.cover(&memory, 512), Ok(()));
+        assert_eq!(memory.held(), 0);
+        assert_eq!(hold.cover(&memory, 513), Ok(()));
+        let first = hold.take();
+        assert_eq!((memory.held(), hold.bytes), (513, 0));
+        assert_eq!(hold.cover(&memory, 513), Ok(()), "the next request counts alike");
+        drop(first);
+        assert_eq!(memory.held(), 513);
     }
 
     fn held(memory: &Arc<BodyMemory>, bytes: usize) -> Hold {

@@ -308,6 +308,37 @@ fn it_holds_over_tls_and_http2() {
 }
 
 #[test]
+fn many_small_ones_over_one_connection_count() {
+    let worker = Worker::obliging();
+    let gateway = Gateway::before([&worker]).flags(FLAGS).start();
+    let half = &body(60 << 10)[..50 << 10];
+    let mut session = Http2::connect(&gateway);
+    let mut asked: Vec<_> = (0..100).map(|_| session.open(http2::post(ROUTE), false)).collect();
+    for each in &mut asked {
+        session.send_some(&mut each.sending, half);
+    }
+    eventually("they are held", || {
+        session.run_for(Duration::from_millis(20));
+        held(&gateway) >= 100 * half.len()
+    });
+    drop((asked, session));
+    nothing_is_held(&gateway);
+    // Over HTTP/1.1 each needs a connection.
+    let request = post(ROUTE, &body(60 << 10));
+    let mut clients: Vec<Client> = (0..10).map(|_| Client::connect(&gateway)).collect();
+    for client in &mut clients {
+        begin(client, &request, half.len());
+    }
+    for client in &mut clients {
+        client.send(&request[request.len() - (60 << 10) + half.len()..]);
+        assert_eq!(client.response().status(), 200);
+    }
+    assert_eq!(held(&gateway), 0);
+    drop(clients);
+    gateway.is_at_rest();
+}
+
+#[test]
 fn a_budget_that_the_largest_body_does_not_fit_is_refused_at_start() {
     let worker = Worker::obliging();
     let refusal = Gateway::before([&worker])

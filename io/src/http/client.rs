@@ -63,6 +63,11 @@ impl ClientSide {
         }
     }
 
+    /// It is one of `streams` that may be open over one connection.
+    pub fn share(&mut self, streams: usize) {
+        self.hold = Hold::shared(streams);
+    }
+
     /// Bytes received and not consumed.
     pub fn received(&mut self) -> &mut Vec<u8> {
         &mut self.buf
@@ -76,18 +81,23 @@ impl ClientSide {
         self.hold.cover(memory, bytes)
     }
 
+    /// A body of at most so many bytes takes nothing of the budget.
+    pub fn free(&self) -> usize {
+        self.hold.free()
+    }
+
     /// Takes the first `end` bytes, which are a whole request, and lets go of those after it.
     pub fn take_request(&mut self, end: usize) -> (Buffer, Vec<u8>) {
         let mut bytes = std::mem::take(&mut self.buf);
         let ahead = if bytes.len() > end { bytes.split_off(end) } else { Vec::new() };
-        (Buffer::new(bytes, std::mem::take(&mut self.hold)), ahead)
+        (Buffer::new(bytes, self.hold.take()), ahead)
     }
 
     /// Frees what was received, and will not be used. While a read is armed the buffer is with that.
     pub fn forget_received(&mut self) {
         if !self.reader.armed() {
             self.buf = Vec::new();
-            self.hold = Hold::default();
+            drop(self.hold.take());
         }
     }
 

@@ -69,6 +69,12 @@ impl Connection {
         }
     }
 
+    /// For one of `streams` that may be open over one connection of the client.
+    pub fn sharing(mut self, streams: usize) -> Self {
+        self.client.share(streams);
+        self
+    }
+
     /// Serves requests until either side ends the connection, or the client turns out to speak HTTP/2.
     pub async fn run(mut self) -> Option<Box<http2::Start>> {
         let mut first = true;

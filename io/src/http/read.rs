@@ -9,7 +9,7 @@ use smg_core::http1::{
     parse_request,
 };
 
-use crate::body_memory::{BodyMemory, Buffer, COUNTED_ABOVE};
+use crate::body_memory::{BodyMemory, Buffer};
 use crate::config::Config;
 use crate::http::answer::{ErrorAnswer, ErrorCode};
 use crate::http::client::{ClientSide, Interrupt};
@@ -216,7 +216,7 @@ impl Pace {
 
     /// `have` bytes of the body are there.
     fn note(&mut self, client: &mut ClientSide, have: usize) {
-        if have <= COUNTED_ABOVE || have - self.from >= self.from / LEAST_GROWTH {
+        if have <= client.free() || have - self.from >= self.from / LEAST_GROWTH {
             client.set_deadline(self.stall);
             self.from = have;
         }

@@ -20,7 +20,7 @@ use crate::runtime::clock;
 use crate::shard::{ConnectionState, EndedBy, Shard};
 
 /// Streams a client may have open at a time.
-const MAX_STREAMS: u32 = 128;
+pub(super) const MAX_STREAMS: u32 = 128;
 /// Streams that are being served at a time, with those the client has given up; beyond, no further
 /// ones are taken.
 const MAX_SERVED: usize = 2 * MAX_STREAMS as usize;

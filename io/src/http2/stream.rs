@@ -14,6 +14,7 @@ use smg_core::http1::{
 use tracing::debug;
 
 use super::head::{self, Upload};
+use super::session::MAX_STREAMS;
 use crate::http::connection::Connection;
 use crate::http::pipe::{self, Receiver, Sender};
 use crate::http::transport::split_pipe;
@@ -75,7 +76,8 @@ pub async fn serve(
 /// What serves every request, on the other side of the pipe.
 async fn converse(shard: Rc<Shard>, far: pipe::End, client_addr: Box<[u8]>) {
     let (place, state) = shard.connections.borrow_mut().insert_stream();
-    let connection = Connection::new(shard.clone(), split_pipe(far), client_addr, state);
+    let connection = Connection::new(shard.clone(), split_pipe(far), client_addr, state)
+        .sharing(MAX_STREAMS as usize);
     shard
         .contain(async {
             // Another protocol cannot begin in a stream: its first bytes are a head of ours.
