@@ -12,7 +12,6 @@ mod profile;
 mod sim;
 mod tokens;
 
-pub use pool::Identity;
 pub use profile::{Profile, UnknownProfile};
 pub use sim::{Counters, Engine, Load, Progress, RequestId, SubmitError};
 pub use tokens::{ANSWER_TOKEN_CHARS, CHARS_PER_TOKEN, Sequence, SequenceBuilder, answer_token};

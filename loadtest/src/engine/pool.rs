@@ -5,9 +5,7 @@
 //! in LRU order, so the content unused for longest goes first. This is how vLLM's block pool
 //! works: "cached" and "free" are the same blocks, and usage counts only blocks in use.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
-use std::hash::{BuildHasherDefault, Hasher};
+use smg_core::prefetch::prefetch;
 
 /// Index of a block in its pool.
 pub(super) type BlockId = u32;
@@ -17,8 +15,7 @@ pub(super) struct BlockPool {
     /// Blocks that were ever used. The others are free, and older than these.
     blocks: Vec<Block>,
     capacity: u32,
-    /// Content identity to the block that holds it; at most one block per identity.
-    by_content: HashMap<u64, BlockId, BuildHasherDefault<Identity>>,
+    by_content: Contents,
     /// Ends of the free list: the next victim, and the most recently released.
     oldest: BlockId,
     youngest: BlockId,
@@ -36,6 +33,8 @@ struct Block {
     /// The block used behind this one last: a guess where the next content is, which spares most
     /// look-ups by content and their cache misses.
     next: BlockId,
+    /// The next block of the same bucket of [`Contents`].
+    chained: BlockId,
 }
 
 const NONE: BlockId = BlockId::MAX;
@@ -52,10 +51,20 @@ impl BlockPool {
         Self {
             blocks: Vec::new(),
             capacity,
-            by_content: HashMap::default(),
+            by_content: Contents::default(),
             oldest: NONE,
             youngest: NONE,
             free: capacity,
+        }
+    }
+
+    /// Starts loading what a look-up of this content, and the next allocation, will need first.
+    pub fn prefetch(&self, content: Option<&u64>) {
+        if let Some(&content) = content {
+            self.by_content.prefetch(content);
+        }
+        if let Some(victim) = self.blocks.get(self.oldest as usize) {
+            prefetch(victim);
         }
     }
 
@@ -89,7 +98,7 @@ impl BlockPool {
             let guess = self.blocks.get(last as usize).map_or(NONE, |block| block.next);
             let guessed = self.blocks.get(guess as usize);
             let is_right = guessed.is_some_and(|block| block.content == *content);
-            last = if is_right { guess } else { *self.by_content.get(content)? };
+            last = if is_right { guess } else { self.by_content.find(&self.blocks, *content)? };
             Some(last)
         })
     }
@@ -119,21 +128,8 @@ impl BlockPool {
     /// Takes the least recently used free block and forgets its content; `None` when none is free.
     pub fn allocate(&mut self) -> Option<BlockId> {
         let new = self.blocks.len() as u32;
-        if new == 0 {
-            let room = self.capacity.min(FIRST_ROOM) as usize;
-            self.blocks.reserve_exact(room);
-            self.by_content.reserve(room);
-        }
         if new < self.capacity {
-            self.blocks.push(Block {
-                content: UNKNOWN,
-                users: 1,
-                older: NONE,
-                younger: NONE,
-                next: NONE,
-            });
-            self.free -= 1;
-            return Some(new);
+            return Some(self.allocate_new(new));
         }
         let id = self.oldest;
         if id == NONE {
@@ -142,21 +138,36 @@ impl BlockPool {
         self.unlink_free(id);
         let block = &mut self.blocks[id as usize];
         block.users = 1;
-        let content = std::mem::replace(&mut block.content, UNKNOWN);
-        if content != UNKNOWN {
-            self.by_content.remove(&content);
+        if block.content != UNKNOWN {
+            self.by_content.remove(&mut self.blocks, id);
+            self.blocks[id as usize].content = UNKNOWN;
         }
         Some(id)
+    }
+
+    fn allocate_new(&mut self, id: BlockId) -> BlockId {
+        if id == 0 {
+            self.blocks.reserve_exact(self.capacity.min(FIRST_ROOM) as usize);
+        }
+        self.by_content.make_room(&mut self.blocks, self.capacity);
+        self.blocks.push(Block {
+            content: UNKNOWN,
+            users: 1,
+            older: NONE,
+            younger: NONE,
+            next: NONE,
+            chained: NONE,
+        });
+        self.free -= 1;
+        id
     }
 
     /// Records that a block in use is now full with this content. A second block with the same
     /// content stays anonymous: the first one serves the hits.
     pub fn set_content(&mut self, id: BlockId, content: u64) {
-        if content != UNKNOWN
-            && let Entry::Vacant(entry) = self.by_content.entry(content)
-        {
-            entry.insert(id);
+        if content != UNKNOWN && self.by_content.find(&self.blocks, content).is_none() {
             self.blocks[id as usize].content = content;
+            self.by_content.insert(&mut self.blocks, id);
         }
     }
 
@@ -208,23 +219,76 @@ impl BlockPool {
     }
 }
 
-/// Block identities are hashes already: use them as they are.
-#[derive(Debug, Default, Clone)]
-pub struct Identity(u64);
+/// Content identity to the block that holds it; at most one block per identity. A hash table whose
+/// chains go through the blocks: a look-up loads little more than the block, and what it will load can
+/// be asked for ahead.
+#[derive(Debug, Default)]
+struct Contents {
+    /// First block of each chain; a power of two of them, or none. Identities are hashes already.
+    buckets: Vec<BlockId>,
+}
 
-impl Hasher for Identity {
-    fn finish(&self) -> u64 {
-        self.0
+impl Contents {
+    fn bucket(&self, content: u64) -> usize {
+        content as usize & (self.buckets.len() - 1)
     }
 
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+    fn prefetch(&self, content: u64) {
+        if !self.buckets.is_empty() {
+            prefetch(&self.buckets[self.bucket(content)]);
         }
     }
 
-    fn write_u64(&mut self, value: u64) {
-        self.0 = value;
+    fn find(&self, blocks: &[Block], content: u64) -> Option<BlockId> {
+        if self.buckets.is_empty() {
+            return None;
+        }
+        let mut at = self.buckets[self.bucket(content)];
+        while at != NONE && blocks[at as usize].content != content {
+            at = blocks[at as usize].chained;
+        }
+        (at != NONE).then_some(at)
+    }
+
+    /// Enters a block with a content that no other block has. There must be room.
+    fn insert(&mut self, blocks: &mut [Block], id: BlockId) {
+        let bucket = self.bucket(blocks[id as usize].content);
+        blocks[id as usize].chained = std::mem::replace(&mut self.buckets[bucket], id);
+    }
+
+    /// Takes out a block that was entered and has its content still.
+    fn remove(&mut self, blocks: &mut [Block], id: BlockId) {
+        let Block { content, chained, .. } = blocks[id as usize];
+        let bucket = self.bucket(content);
+        if self.buckets[bucket] == id {
+            self.buckets[bucket] = chained;
+            return;
+        }
+        let mut at = self.buckets[bucket];
+        while at != NONE && blocks[at as usize].chained != id {
+            at = blocks[at as usize].chained;
+        }
+        if at != NONE {
+            blocks[at as usize].chained = chained;
+        }
+    }
+
+    /// Sees to it that there are as many buckets as blocks once another one is there.
+    fn make_room(&mut self, blocks: &mut [Block], capacity: u32) {
+        if blocks.len() < self.buckets.len() {
+            return;
+        }
+        let least = capacity.min(FIRST_ROOM) as usize;
+        self.buckets = vec![NONE; (2 * blocks.len()).max(least).next_power_of_two()];
+        for id in 0..blocks.len() {
+            if blocks[id].content != UNKNOWN {
+                self.insert(blocks, id as BlockId);
+            }
+        }
+    }
+
+    fn clear(&mut self) {
+        self.buckets.fill(NONE);
     }
 }
 
@@ -281,6 +345,29 @@ mod tests {
         assert_eq!(pool.leading_hits(&[2]), 0, "2 was the least recently used");
         assert_eq!(pool.leading_hits(&[1]), 1);
         assert_eq!(pool.leading_hits(&[3]), 1);
+    }
+
+    #[test]
+    fn contents_are_found_as_in_a_plain_map_however_the_pool_grows() {
+        let mut rng = smg_core::rng::Rng::new(5);
+        let mut pool = BlockPool::new(3 * FIRST_ROOM);
+        let mut plain = std::collections::HashMap::new();
+        for round in 0..20_000u64 {
+            // Few low bits, so that chains are long.
+            let content = (rng.next_u64() % 6_000) << 6 | 7;
+            assert_eq!(hits(&pool, &[content]).first(), plain.get(&content), "round {round}");
+            let Some(id) = pool.allocate() else {
+                panic!("round {round}: every block was given back")
+            };
+            plain.retain(|_, block| *block != id);
+            plain.entry(content).or_insert(id);
+            pool.set_content(id, content);
+            pool.release(&[id]);
+            if round % 7_000 == 6_999 {
+                pool.forget_contents();
+                plain.clear();
+            }
+        }
     }
 
     #[test]

@@ -13,7 +13,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use smg_core::prefetch::prefetch_all;
+use smg_core::prefetch::{prefetch, prefetch_all};
 
 use super::pool::{BlockId, BlockPool};
 use super::{Nanos, Profile, Sequence};
@@ -185,9 +185,20 @@ impl Engine {
         prefetch_all(std::slice::from_ref(self));
     }
 
-    /// Starts loading its requests that run, so the engine itself should be there.
+    /// Starts loading its requests that run. The engine itself should be there.
     pub fn prefetch_requests(&self) {
         prefetch_all(&self.running);
+    }
+
+    /// Lists the requests that end with the steps under way, and starts loading the rest of them. The
+    /// requests should be there.
+    pub fn prefetch_ending(&self) -> impl Iterator<Item = RequestId> {
+        let count = self.steps.map_or(0, |steps| steps.count);
+        let ends = move |r: &&Request| r.answer_tokens - r.generated <= count;
+        self.running.iter().filter(ends).map(|request| {
+            prefetch(&*request.rest);
+            request.id
+        })
     }
 
     /// Queues a request at `now`. It takes part from the first step that starts at or after `now`;
@@ -217,6 +228,7 @@ impl Engine {
             self.counters.refused += 1;
             return Err(SubmitError::QueueFull);
         }
+        self.pool.prefetch(sequence.blocks.first());
         // It changes the steps to come only if it may join the batch.
         if self.waiting.is_empty() && self.running.len() < self.profile.max_batch as usize {
             self.cut_steps();

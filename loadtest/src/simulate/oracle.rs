@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet};
-use std::hash::BuildHasherDefault;
+use std::hash::{BuildHasherDefault, Hasher};
 
 use smg_core::policy::Candidates;
 use smg_core::policy::spill_gate::{SpillGate, SpillMargins};
@@ -10,7 +10,7 @@ use smg_core::rng::Rng;
 
 use super::record::Record;
 use super::workload::{Request, Workload};
-use crate::engine::{Engine, Identity, Nanos, Profile};
+use crate::engine::{Engine, Nanos, Profile};
 
 /// One cache without limits, in which every prefix is found from the moment its first request is
 /// sent: no router and no cache of any size can do better.
@@ -32,6 +32,26 @@ impl InfiniteCache {
         self.0.extend(&shared[known..]);
         let lookup = request.sequence.prompt_tokens.saturating_sub(1) / block_tokens;
         (known as u32).min(lookup) * block_tokens
+    }
+}
+
+/// Block identities are hashes already: use them as they are.
+#[derive(Debug, Default, Clone)]
+struct Identity(u64);
+
+impl Hasher for Identity {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        self.0 = value;
     }
 }
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use smg_core::breaker::Outcome;
 use smg_core::fleet::WorkerId;
 use smg_core::policy::PolicyKind;
+use smg_core::prefetch::prefetch_all;
 use smg_core::rng::Rng;
 
 use super::gateway::{Gateway, Sent, id};
@@ -175,13 +176,20 @@ impl<'a> World<'a> {
         (self.record, self.decisions)
     }
 
-    /// Asks for the memory of the engines that come next. There are too many for near caches, and
-    /// what to load is known long before it is needed.
+    /// Asks for memory that will be needed soon. There is too much of it for near caches, and what to
+    /// load is known long before.
     fn look_ahead(&self) {
+        if let Some((_, first)) = self.timeline.first() {
+            for request in self.engines[first].prefetch_ending() {
+                prefetch_all(self.flights[request.0 as usize].as_slice());
+            }
+        }
         if let Some(second) = self.timeline.second() {
             self.engines[second].prefetch_requests();
         }
-        self.timeline.then().for_each(|engine| self.engines[engine].prefetch());
+        for engine in self.timeline.then() {
+            self.engines[engine].prefetch();
+        }
     }
 
     fn plan(&mut self, at: Nanos, event: Event) {
