@@ -194,7 +194,7 @@ fn other_policies(criterion: &mut Criterion) {
     });
     let robin = RoundRobin::default();
     group.bench_function("round_robin_4000", |b| {
-        b.iter(|| robin.choose(ModelId(0), &fleet.candidates(), &mut scratch));
+        b.iter(|| robin.choose(ModelId(0), &fleet.candidates()));
     });
     let mut state = PolicyState::default();
     group.bench_function("power_of_two_4000", |b| {

@@ -127,6 +127,23 @@ impl<'a> Eligible<'a> {
         }
     }
 
+    /// How many there are.
+    pub fn count(self) -> usize {
+        let mut count = 0;
+        for &worker in self.all.ready {
+            count += usize::from(self.allows(worker));
+        }
+        count
+    }
+
+    /// The one at position `at` of [`Eligible::list`], which has `count`.
+    pub(crate) fn nth(self, at: usize, count: usize) -> Option<WorkerId> {
+        if count == self.all.ready.len() {
+            return self.all.ready.get(at).copied();
+        }
+        self.iter().nth(at)
+    }
+
     /// Requests in flight at `worker`.
     #[inline]
     pub fn in_flight(&self, worker: WorkerId) -> u32 {

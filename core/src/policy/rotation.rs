@@ -24,18 +24,16 @@ impl Default for RoundRobin {
 
 impl RoundRobin {
     /// The next worker of `model`.
-    pub fn choose(
-        &self,
-        model: ModelId,
-        candidates: &Candidates<'_>,
-        scratch: &mut Vec<WorkerId>,
-    ) -> Result<Choice, NoWorker> {
-        candidates.eligible().list(scratch);
-        if scratch.is_empty() {
+    pub fn choose(&self, model: ModelId, candidates: &Candidates<'_>) -> Result<Choice, NoWorker> {
+        let eligible = candidates.eligible();
+        let count = eligible.count();
+        if count == 0 {
             return Err(candidates.why_none());
         }
         let turn = self.0[model.0 as usize % COUNTERS].fetch_add(1, Ordering::Relaxed) as usize;
-        Ok(plain(scratch[turn % scratch.len()]))
+        // A breaker may have opened since they were counted.
+        let next = eligible.nth(turn % count, count).or_else(|| eligible.iter().next());
+        next.map(plain).ok_or_else(|| candidates.why_none())
     }
 }
 
@@ -55,12 +53,8 @@ mod tests {
     use crate::policy::fake_fleet::FakeFleet;
 
     fn slots(robin: &RoundRobin, fleet: &FakeFleet, model: u32, turns: usize) -> Vec<u32> {
-        let mut scratch = Vec::new();
         (0..turns)
-            .map(|_| {
-                let choice = robin.choose(ModelId(model), &fleet.candidates(), &mut scratch);
-                choice.unwrap().worker.slot
-            })
+            .map(|_| robin.choose(ModelId(model), &fleet.candidates()).unwrap().worker.slot)
             .collect()
     }
 

@@ -157,10 +157,7 @@ impl Shard {
         ask: &Ask<'_>,
     ) -> Result<Choice, NoWorker> {
         match policy {
-            PolicyKind::RoundRobin => {
-                let mut workers = self.workers.borrow_mut();
-                self.shared.round_robin.choose(model.id, candidates, &mut workers)
-            }
+            PolicyKind::RoundRobin => self.shared.round_robin.choose(model.id, candidates),
             PolicyKind::Passthrough => passthrough(candidates),
             PolicyKind::PowerOfTwo => {
                 let (mut state, mut rng) = (self.policy.borrow_mut(), self.rng.borrow_mut());

@@ -401,8 +401,9 @@ impl Engine {
         blocks.extend((0..missing).map_while(|_| self.pool.allocate()));
         request.held = blocks.len() as u32;
         let full = |computed: u32| (computed / block_tokens) as usize;
-        for index in full(request.computed)..full(will_be_computed) {
-            self.pool.set_content(blocks[index], sequence.blocks[index]);
+        let filled = full(request.computed)..full(will_be_computed);
+        for (&id, &content) in blocks[filled.clone()].iter().zip(&sequence.blocks[filled]) {
+            self.pool.set_content(id, content);
         }
         true
     }

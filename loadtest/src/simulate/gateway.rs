@@ -249,7 +249,7 @@ impl Gateway {
                 let config = &self.options.cache_aware;
                 index.decide(request, Ask { config, state, candidates: &candidates, rng })
             }
-            PolicyKind::RoundRobin => self.robin.choose(MODEL, &candidates, &mut self.workers),
+            PolicyKind::RoundRobin => self.robin.choose(MODEL, &candidates),
             PolicyKind::Random | PolicyKind::Bucket => {
                 sampling::choose(&candidates, &mut self.workers, rng)
             }
