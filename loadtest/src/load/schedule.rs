@@ -82,9 +82,14 @@ impl Schedule {
             ends = ends.saturating_add(step.time.as_nanos() as Nanos);
             (ends, step.rate_per_s)
         }));
-        if spacing == Spacing::Poisson || steps.first().is_some_and(|step| step.rate_per_s == 0.0) {
-            schedule.next = schedule.after(start);
-        }
+        schedule.next = match spacing {
+            Spacing::Poisson => schedule.after(start),
+            // The first one is due at once, or when the pauses in front are over.
+            Spacing::Uniform => {
+                let pauses = schedule.steps.iter().take_while(|(_, rate_per_s)| *rate_per_s == 0.0);
+                pauses.last().map_or(start, |(ends, _)| *ends)
+            }
+        };
         schedule
     }
 
@@ -188,9 +193,9 @@ mod tests {
         let uniform = Schedule::stepped(Spacing::Uniform, &steps, 1_000_000_000, window, None, 1);
         let expected = [0, 1_000, 2_000, 3_000, 6_000, 6_250, 6_500, 6_750, 7_000, 7_500];
         assert_eq!(ms(all(uniform)), expected);
-        // It begins with a pause, and the last rate goes on.
+        // It begins with a pause, at whose end the first one is due, and the last rate goes on.
         let late = Schedule::stepped(Spacing::Uniform, &steps[1..], 0, window, None, 1);
-        let expected = [2_250, 2_500, 2_750, 3_000, 3_500, 4_000, 4_500, 5_000];
+        let expected = [2_000, 2_250, 2_500, 2_750, 3_000, 3_500, 4_000, 4_500];
         assert_eq!(ms(all(late))[..8], expected);
         let steps = [step(1_000.0, 50), step(4_000.0, 50)];
         let window = (0, 100_000_000_000);

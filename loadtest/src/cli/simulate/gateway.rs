@@ -217,7 +217,6 @@ impl GatewayArgs {
     }
 
     pub fn about(&self) -> String {
-        let defaults = GatewayOptions::default();
         let prompts = match self.prompts {
             PromptKind::Text => "text",
             PromptKind::Tokens => "token IDs",
@@ -229,20 +228,71 @@ impl GatewayArgs {
         };
         let restarts = self.gateway_restart_at.iter().map(|at| format!("; restart at {at} s"));
         about.extend(restarts);
-        let cache = defaults.cache_aware;
-        let as_default = self.cache_threshold == cache.cache_threshold
-            && self.balance_abs_threshold == cache.spill.abs
-            && self.balance_rel_threshold == cache.spill.rel
-            && self.balance_token_usage_threshold == cache.kv_pressure.balance
-            && self.overload_token_usage_threshold == cache.kv_pressure.overload
-            && self.overlap_decay == 0.0
-            && self.selection_temperature == 0.0
-            && self.max_tree_size == defaults.index.max_tree_size
-            && self.cache_index == IndexKind::Tree
-            && !self.polls_spread
-            && self.load_monitor_interval.as_nanos() == u128::from(defaults.load_interval)
-            && self.eviction_interval.as_nanos() == u128::from(defaults.eviction_interval);
-        about.push_str(if as_default { "; defaults" } else { "; flags differ from the defaults" });
+        let flags = self.flags().into_iter().zip(Self::by_default().flags());
+        let changed: String = flags
+            .filter(|(own, default)| own != default)
+            .map(|((flag, value), _)| match value.as_str() {
+                "true" => format!(" {flag}"),
+                _ => format!(" {flag} {value}"),
+            })
+            .collect();
+        about.push_str(if changed.is_empty() { "; defaults" } else { ";" });
+        about.push_str(&changed);
         about
+    }
+
+    /// Flags that decisions depend on, with their values.
+    fn flags(&self) -> [(&'static str, String); 17] {
+        let index = match self.cache_index {
+            IndexKind::Tree => "tree",
+            IndexKind::Hash => "hash",
+        };
+        let boundaries: Vec<String> = self.cache_boundaries.iter().map(u32::to_string).collect();
+        [
+            ("--cache-threshold", self.cache_threshold.to_string()),
+            ("--balance-abs-threshold", self.balance_abs_threshold.to_string()),
+            ("--balance-rel-threshold", self.balance_rel_threshold.to_string()),
+            ("--balance-token-usage-threshold", self.balance_token_usage_threshold.to_string()),
+            ("--overload-token-usage-threshold", self.overload_token_usage_threshold.to_string()),
+            ("--overlap-decay", self.overlap_decay.to_string()),
+            ("--selection-temperature", self.selection_temperature.to_string()),
+            ("--max-tree-size", self.max_tree_size.to_string()),
+            ("--eviction-interval", self.eviction_interval.as_secs_f64().to_string()),
+            ("--load-monitor-interval", self.load_monitor_interval.as_secs_f64().to_string()),
+            ("--polls-spread", self.polls_spread.to_string()),
+            ("--whole-prompts", self.whole_prompts.to_string()),
+            ("--cache-index", index.to_owned()),
+            ("--cache-boundaries", boundaries.join(",")),
+            ("--cache-ttl-secs", self.cache_ttl_secs.to_string()),
+            ("--prefix-token-count", self.prefix_token_count.to_string()),
+            ("--prefix-hash-load-factor", self.prefix_hash_load_factor.to_string()),
+        ]
+    }
+
+    fn by_default() -> Self {
+        #[derive(clap::Parser)]
+        struct Alone {
+            #[command(flatten)]
+            gateway: GatewayArgs,
+        }
+        <Alone as clap::Parser>::parse_from(["simulate"]).gateway
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_as_by_default_is_named() {
+        let mut gateway = GatewayArgs::by_default();
+        assert_eq!(gateway.about(), "1, prompts are text; defaults");
+        gateway.balance_abs_threshold = 8;
+        gateway.polls_spread = true;
+        gateway.cache_boundaries = vec![512, 1024];
+        assert_eq!(
+            gateway.about(),
+            "1, prompts are text; --balance-abs-threshold 8 --polls-spread --cache-boundaries 512,1024"
+        );
     }
 }

@@ -245,13 +245,27 @@ fn as_percent(share: f64) -> String {
     format!("{:.0} %", 100.0 * share)
 }
 
+/// A tick of an axis with as few decimals as tell it from its neighbours: ticks are round.
 fn short_number(value: f64) -> String {
-    if value > 0.0 && value < 1.0 { format!("{value:.1}") } else { format!("{value:.0}") }
+    let is_exact = |decimals: &i32| {
+        let units = value * 10f64.powi(*decimals);
+        (units - units.round()).abs() < 1e-6
+    };
+    let decimals = (0..4).find(is_exact).unwrap_or(4) as usize;
+    format!("{value:.decimals$}")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_two_ticks_read_alike() {
+        let read: Vec<String> =
+            Scale::linear(0.0, 3.0).ticks(12).into_iter().map(short_number).collect();
+        assert_eq!(read, ["0", "0.5", "1", "1.5", "2", "2.5", "3"]);
+        assert_eq!([0.3, 0.05, 20.0, 0.1 + 0.2].map(short_number), ["0.3", "0.05", "20", "0.3"]);
+    }
 
     #[test]
     fn every_peer_keeps_its_look_and_the_rest_take_turns() {
