@@ -493,14 +493,13 @@ impl Default for LimitsConfig {
 }
 
 impl LimitsConfig {
-    /// These limits where the process may use so much memory, if that is known: with a budget for all
-    /// request bodies, and no body allowed that is larger than the budget.
-    pub fn within(mut self, usable_bytes: Option<u64>) -> Self {
+    /// These limits where the process may use so much memory, if that is known, and the bytes that all
+    /// request bodies may take together: no body may be larger.
+    pub fn within(mut self, usable_bytes: Option<u64>) -> (Self, usize) {
         let half = usable_bytes.map(|bytes| usize::try_from(bytes / 2).unwrap_or(usize::MAX));
         let budget = self.max_body_memory.or(half).unwrap_or(self.max_payload_size).max(1);
-        self.max_body_memory = Some(budget);
         self.max_payload_size = self.max_payload_size.min(budget);
-        self
+        (self, budget)
     }
 }
 

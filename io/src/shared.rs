@@ -12,7 +12,7 @@ use smg_core::policy::rotation::RoundRobin;
 use smg_core::policy::sticky::ActiveKeys;
 
 use crate::body_memory::BodyMemory;
-use crate::config::{ApiKeys, Config, LimitsConfig};
+use crate::config::{ApiKeys, Config};
 use crate::control::Command;
 use crate::fleet::Fleet;
 use crate::http::admission::Admission;
@@ -109,11 +109,12 @@ impl Shared {
         control: async_channel::Sender<Command>,
     ) -> std::io::Result<Self> {
         let asked = config.limits.max_payload_size;
-        config.limits = config.limits.within(memory::usable());
-        let LimitsConfig { max_payload_size, max_body_memory, .. } = config.limits;
-        if max_payload_size < asked {
+        let (limits, body_memory) = config.limits.within(memory::usable());
+        config.limits = limits;
+        let allowed = limits.max_payload_size;
+        if allowed < asked {
             tracing::warn!(
-                "bodies over {max_payload_size} bytes are refused, though --max-payload-size is {asked}: \
+                "bodies over {allowed} bytes are refused, though --max-payload-size is {asked}: \
                  that is half of the memory this process may use; give it more, or set \
                  --max-body-memory"
             );
@@ -123,7 +124,7 @@ impl Shared {
             breakers: Breakers::new(crate::policies::breaker_config(&config)),
             admission: Admission::new(&config.admission, shards),
             bodies: Pool::default(),
-            body_memory: BodyMemory::new(max_body_memory.unwrap_or(max_payload_size)),
+            body_memory: BodyMemory::new(body_memory),
             connections: AtomicUsize::new(0),
             http2_connections: AtomicUsize::new(0),
             tls,

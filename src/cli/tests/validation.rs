@@ -310,15 +310,15 @@ fn the_memory_of_bodies_has_room_for_the_largest() {
          so that the largest body would never find room; raise the one or lower the other"
     );
     let limits = |arguments: &[&str], usable| {
-        let limits = config(arguments).limits.within(usable);
-        (limits.max_payload_size, limits.max_body_memory)
+        let (limits, body_memory) = config(arguments).limits.within(usable);
+        (limits.max_payload_size, body_memory)
     };
     let given = ["--max-body-memory", "5000", "--max-payload-size", "5000"];
-    assert_eq!(limits(&given, Some(1 << 40)), (5000, Some(5000)));
+    assert_eq!(limits(&given, Some(1 << 40)), (5000, 5000));
     let defaulted = &given[2..];
-    assert_eq!(limits(defaulted, Some(40_000)), (5000, Some(20_000)));
-    assert_eq!(limits(defaulted, Some(8000)), (4000, Some(4000)), "half of it is half of it");
-    assert_eq!(limits(defaulted, None), (5000, Some(5000)));
+    assert_eq!(limits(defaulted, Some(40_000)), (5000, 20_000));
+    assert_eq!(limits(defaulted, Some(8000)), (4000, 4000), "half of it is half of it");
+    assert_eq!(limits(defaulted, None), (5000, 5000));
 }
 
 #[test]
