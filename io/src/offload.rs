@@ -195,7 +195,8 @@ fn read(extractor: &mut Extractor, work: Work, cancelled: &dyn Fn() -> bool) -> 
     let bytes = buf.get(body).unwrap_or_default();
     let beside = buf.held();
     let mut extract = |bytes: &[u8], others: usize| {
-        let prompt = extractor.extract_owned(endpoint, bytes, want).map_err(BodyError::Prompt)?;
+        let prompt =
+            extractor.extract_owned(endpoint, bytes, want, cancelled).map_err(BodyError::Prompt)?;
         LentPrompt::new(prompt, &memory, others)
     };
     let (prompt, held) = if codings.is_empty() {

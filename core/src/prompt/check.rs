@@ -14,15 +14,21 @@ use super::field::{Field, Fields};
 use super::raw::{Raw, RawText, hex4, low_surrogate};
 use super::{MAX_DEPTH, PromptError};
 
-/// The routing fields of `body`.
+/// Bytes between two questions whether the body is still wanted: a millisecond or so.
+const ASKED_EVERY: usize = 64 << 10;
+
+/// The routing fields of `body`. Asks now and then whether it is `abandoned`.
 ///
 /// # Errors
 ///
-/// [`PromptError`] if `body` is not a JSON object or nests too deep.
-pub(super) fn fields_of(body: &[u8]) -> Result<Fields<Raw<'_>>, PromptError> {
+/// [`PromptError`] if `body` is not a JSON object, nests too deep or is abandoned.
+pub(super) fn fields_of<'a>(
+    body: &'a [u8],
+    abandoned: &'a dyn Fn() -> bool,
+) -> Result<Fields<Raw<'a>>, PromptError> {
     let text = std::str::from_utf8(body)
         .map_err(|error| PromptError::NotUtf8 { at: error.valid_up_to() })?;
-    Scanner { text, body, at: 0 }.object()
+    Scanner { text, body, at: 0, asks_at: ASKED_EVERY, abandoned }.object()
 }
 
 struct Scanner<'a> {
@@ -30,6 +36,9 @@ struct Scanner<'a> {
     /// The bytes of `text`.
     body: &'a [u8],
     at: usize,
+    /// Where it asks next.
+    asks_at: usize,
+    abandoned: &'a dyn Fn() -> bool,
 }
 
 impl<'a> Scanner<'a> {
@@ -88,6 +97,7 @@ impl<'a> Scanner<'a> {
     fn skip_value(&mut self, depth: usize) -> Result<(), PromptError> {
         let mut open = Brackets::new(depth);
         loop {
+            self.ask()?;
             self.skip_space();
             if self.skip_scalar_or_open(&mut open)? {
                 if open.is_object() {
@@ -119,6 +129,14 @@ impl<'a> Scanner<'a> {
                 self.skip_key()?;
             }
         }
+    }
+
+    fn ask(&mut self) -> Result<(), PromptError> {
+        if self.at < self.asks_at {
+            return Ok(());
+        }
+        self.asks_at = self.at + ASKED_EVERY;
+        if (self.abandoned)() { Err(PromptError::Abandoned) } else { Ok(()) }
     }
 
     /// Skips a scalar, an empty array or an empty object (false), or the opening bracket of another

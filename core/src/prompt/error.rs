@@ -28,6 +28,8 @@ pub enum PromptError {
         /// The bracket that opens one level too many.
         at: usize,
     },
+    /// Nobody waits for it any more, and it was not read to its end.
+    Abandoned,
 }
 
 impl fmt::Display for PromptError {
@@ -47,6 +49,7 @@ impl fmt::Display for PromptError {
                 "the request body nests arrays and objects deeper than {} levels at byte {at}",
                 super::MAX_DEPTH
             ),
+            Self::Abandoned => f.write_str("the request was abandoned while its body was read"),
         }
     }
 }

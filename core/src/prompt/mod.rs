@@ -111,7 +111,7 @@ impl Extractor {
     /// [`PromptError`] when a JSON endpoint's body is not a JSON object; its text is safe to show
     /// to the client. A multipart body is never refused.
     pub fn extract(&mut self, endpoint: Endpoint, body: &[u8]) -> Result<Prompt<'_>, PromptError> {
-        self.read(endpoint, body, Want::Everything)
+        self.read(endpoint, body, Want::Everything, &|| false)
     }
 
     /// As [`Extractor::extract`] but without `text` and `tokens`, for policies that have no index
@@ -125,7 +125,7 @@ impl Extractor {
         endpoint: Endpoint,
         body: &[u8],
     ) -> Result<Prompt<'_>, PromptError> {
-        self.read(endpoint, body, Want::Head)
+        self.read(endpoint, body, Want::Head, &|| false)
     }
 
     fn read(
@@ -133,12 +133,13 @@ impl Extractor {
         endpoint: Endpoint,
         body: &[u8],
         want: Want,
+        abandoned: &dyn Fn() -> bool,
     ) -> Result<Prompt<'_>, PromptError> {
         self.found.clear();
         if endpoint == Endpoint::Transcriptions {
             self.found.read_form(body, want);
         } else {
-            let outcome = self.read_json(endpoint, body, want);
+            let outcome = self.read_json(endpoint, body, want, abandoned);
             self.trim();
             outcome?;
         }
@@ -150,6 +151,7 @@ impl Extractor {
         endpoint: Endpoint,
         body: &[u8],
         want: Want,
+        abandoned: &dyn Fn() -> bool,
     ) -> Result<(), PromptError> {
         let body = body.strip_prefix(BYTE_ORDER_MARK).unwrap_or(body);
         if body.is_empty() {
@@ -163,7 +165,7 @@ impl Extractor {
         }
         // Either a large body, or one the SIMD parser refuses: invalid, or valid with a number or
         // an escape it cannot represent. The checks tell them apart.
-        let fields = check::fields_of(body)?;
+        let fields = check::fields_of(body, abandoned)?;
         self.found.reserve(body.len(), want);
         self.found.collect(endpoint, &fields, want);
         Ok(())

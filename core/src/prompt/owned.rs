@@ -26,17 +26,18 @@ impl std::fmt::Debug for OwnedPrompt {
 
 impl Extractor {
     /// As [`Extractor::extract`] or, wanting the head, [`Extractor::extract_head`]; the prompt leaves
-    /// the extractor.
+    /// the extractor. A large body is not read to its end once it is `abandoned`.
     ///
     /// # Errors
-    /// As those.
+    /// As those, and [`PromptError::Abandoned`].
     pub fn extract_owned(
         &mut self,
         endpoint: Endpoint,
         body: &[u8],
         want: Want,
+        abandoned: &dyn Fn() -> bool,
     ) -> Result<OwnedPrompt, PromptError> {
-        self.read(endpoint, body, want)?;
+        self.read(endpoint, body, want, abandoned)?;
         Ok(self.hand_out())
     }
 

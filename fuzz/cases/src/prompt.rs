@@ -60,7 +60,7 @@ fn assert_says_why(error: PromptError, body: &[u8]) {
         // A document that goes wrong only behind a bracket too many.
         PromptError::TooDeep { at } => assert!(reference::depth(&body[..=at]) > MAX_DEPTH),
         PromptError::Empty => assert!(body.is_empty()),
-        PromptError::NotAnObject => {
+        PromptError::NotAnObject | PromptError::Abandoned => {
             panic!("{error:?} of what is not JSON: {}", body.escape_ascii());
         }
     }

@@ -157,7 +157,9 @@ fn a_large_body_is_not_held_a_second_time() {
         let found = &extractor.found;
         assert!(found.text.capacity() <= MAX_TEXT_BYTES);
         assert!(found.model.text.capacity().max(found.rid.text.capacity()) <= 2 * MAX_NAME_BYTES);
-        let owned = extractor.extract_owned(Chat, body.as_bytes(), super::super::Want::Everything);
+        let owned =
+            extractor
+                .extract_owned(Chat, body.as_bytes(), super::super::Want::Everything, &|| false);
         assert!(owned.unwrap().bytes() <= MAX_TEXT_BYTES + 4096);
     }
 }

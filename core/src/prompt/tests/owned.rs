@@ -16,7 +16,7 @@ fn all_ways(endpoint: Endpoint, body: &[u8]) -> Result<Owned, PromptError> {
             Want::Head => extractor.extract_head(endpoint, body),
         };
         let stays = stays.map(Owned::from);
-        let leaves = extractor.extract_owned(endpoint, body, want);
+        let leaves = extractor.extract_owned(endpoint, body, want, &|| false);
         assert_eq!(leaves.map(|prompt| Owned::from(prompt.prompt())), stays);
     }
     extractor.extract(endpoint, body).map(Owned::from)
@@ -44,4 +44,33 @@ fn small_and_large_bodies_are_read_alike_in_every_way() {
     for body in [&b""[..], b"[]", b"{", b"{\"prompt\":\"\xff\"}"] {
         assert!(all_ways(Endpoint::Completions, body).is_err(), "{body:?}");
     }
+}
+
+#[test]
+fn a_large_body_that_nobody_waits_for_is_left_within_its_next_part() {
+    let numbers = "1,".repeat(COPIED_UP_TO_BYTES);
+    let body = format!(r#"{{"prompt":"p","input_ids":[{numbers}1]}}"#);
+    let mut extractor = Extractor::new();
+    let asked = std::cell::Cell::new(0);
+    let third_time = || {
+        asked.set(asked.get() + 1);
+        asked.get() == 3
+    };
+    let mut read = |body: &str| {
+        let prompt = extractor.extract_owned(
+            Endpoint::Completions,
+            body.as_bytes(),
+            Want::Head,
+            &third_time,
+        );
+        prompt.map(|prompt| Owned::from(prompt.prompt()).stream)
+    };
+    assert_eq!(read(&body), Err(PromptError::Abandoned));
+    assert_eq!(asked.get(), 3);
+    // Who waits gets it, and the extractor is as good as new.
+    assert_eq!(read(&body), Ok(false));
+    assert!(asked.get() > 100, "{}", asked.get());
+    asked.set(0);
+    assert_eq!(read(r#"{"prompt":"p","stream":true}"#), Ok(true));
+    assert_eq!(asked.get(), 0);
 }

@@ -11,7 +11,7 @@ fn walked(endpoint: Endpoint, body: &[u8]) -> Result<Owned, PromptError> {
         return Err(PromptError::Empty);
     }
     let mut found = Found::default();
-    found.collect(endpoint, &check::fields_of(body)?, Want::Everything);
+    found.collect(endpoint, &check::fields_of(body, &|| false)?, Want::Everything);
     Ok(Owned::from(found.prompt()))
 }
 
