@@ -162,9 +162,11 @@ impl BlockPool {
         id
     }
 
-    /// Records that a block in use is now full with this content. A second block with the same
-    /// content stays anonymous: the first one serves the hits.
+    /// Records that a block in use is now full with this content, perhaps once more. A second block
+    /// with the same content stays anonymous: the first one serves the hits.
     pub fn set_content(&mut self, id: BlockId, content: u64) {
+        let known = self.blocks[id as usize].content;
+        debug_assert!(known == UNKNOWN || known == content, "block {id} has another content");
         if content != UNKNOWN && self.by_content.find(&self.blocks, content).is_none() {
             self.blocks[id as usize].content = content;
             self.by_content.insert(&mut self.blocks, id);
