@@ -2,8 +2,8 @@
 //! are decoded, and given back when the buffer they are in is freed. What was only announced takes
 //! nothing of it.
 //!
-//! Small buffers are not counted: `--max-connections` bounds those. Streams of one HTTP/2 connection share
-//! what is not counted of it.
+//! Small buffers are not counted: `--max-connections` bounds those. Of a stream, of which an HTTP/2
+//! connection may have 128, far fewer bytes are not counted, and its head is.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -11,8 +11,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::http::answer::{ErrorAnswer, ErrorCode};
 
-/// Buffers with no more of a body than this many bytes are not counted, unless they share a connection.
+/// Buffers with no more of a body than this many bytes are not counted,
 pub const COUNTED_ABOVE: usize = 64 << 10;
+/// and of a stream, head and body together, no more than this.
+pub const FREE_OF_STREAM: usize = 4 << 10;
 
 /// When a request that found no room may come again.
 const RETRY_AFTER_SECS: u64 = 1;
@@ -22,6 +24,8 @@ const RETRY_AFTER_SECS: u64 = 1;
 pub struct BodyMemory {
     limit: usize,
     held: AtomicUsize,
+    /// The most that was held since it was last asked for.
+    peak: AtomicUsize,
 }
 
 /// There is no room for more bytes.
@@ -34,7 +38,7 @@ pub struct Exhausted {
 impl BodyMemory {
     /// A budget of `limit` bytes.
     pub fn new(limit: usize) -> Arc<Self> {
-        Arc::new(Self { limit, held: AtomicUsize::new(0) })
+        Arc::new(Self { limit, held: AtomicUsize::new(0), peak: AtomicUsize::new(0) })
     }
 
     /// The budget in bytes.
@@ -47,13 +51,26 @@ impl BodyMemory {
         self.held.load(Ordering::Relaxed)
     }
 
+    /// The most that was held since it was last asked for, or is.
+    pub fn take_peak(&self) -> usize {
+        let held = self.held();
+        self.peak.swap(held, Ordering::Relaxed).max(held)
+    }
+
     /// Takes `bytes` for a request that has `own` already. One that is alone always gets them: nobody
     /// would give back what it waited for.
     fn take(&self, bytes: usize, own: usize) -> Result<(), Exhausted> {
         let more =
             |held: usize| held.checked_add(bytes).filter(|&sum| sum <= self.limit || held == own);
         match self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
-            Ok(_) => Ok(()),
+            Ok(before) => {
+                let held = before + bytes;
+                // Rarely: what is above it is not passed again until it is asked for.
+                if held > self.peak.load(Ordering::Relaxed) {
+                    self.peak.fetch_max(held, Ordering::Relaxed);
+                }
+                Ok(())
+            }
             Err(_) => Err(Exhausted { limit: self.limit }),
         }
     }
@@ -85,17 +102,13 @@ pub struct Hold {
 
 impl Default for Hold {
     fn default() -> Self {
-        Self::counting_above(COUNTED_ABOVE)
+        Self::above(COUNTED_ABOVE)
     }
 }
 
 impl Hold {
-    /// Of one of `streams` bodies that may arrive over one connection.
-    pub fn shared(streams: usize) -> Self {
-        Self::counting_above(COUNTED_ABOVE / streams.max(1))
-    }
-
-    fn counting_above(free: usize) -> Self {
+    /// One that counts above so many bytes.
+    pub fn above(free: usize) -> Self {
         Self { memory: None, bytes: 0, free }
     }
 
@@ -106,7 +119,7 @@ impl Hold {
 
     /// Leaves one behind that holds nothing and counts as this one does.
     pub fn take(&mut self) -> Self {
-        std::mem::replace(self, Self::counting_above(self.free))
+        std::mem::replace(self, Self::above(self.free))
     }
 
     /// Sees to it that `bytes` are held, if they are worth counting; never fewer than before.
@@ -230,17 +243,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_counted_of_a_connection_is_shared_by_its_streams() {
+    fn of_a_stream_less_goes_uncounted() {
         let memory = BodyMemory::new(SOME);
-        let mut hold = Hold::shared(128);
-        assert_eq!(hold.cover(&memory, 512), Ok(()));
+        let mut hold = Hold::above(FREE_OF_STREAM);
+        assert_eq!(hold.cover(&memory, FREE_OF_STREAM), Ok(()));
         assert_eq!(memory.held(), 0);
-        assert_eq!(hold.cover(&memory, 513), Ok(()));
+        let counted = FREE_OF_STREAM + 1;
+        assert_eq!(hold.cover(&memory, counted), Ok(()));
         let first = hold.take();
-        assert_eq!((memory.held(), hold.bytes), (513, 0));
-        assert_eq!(hold.cover(&memory, 513), Ok(()), "the next request counts alike");
+        assert_eq!((memory.held(), hold.bytes), (counted, 0));
+        assert_eq!(hold.cover(&memory, counted), Ok(()), "the next request counts alike");
         drop(first);
-        assert_eq!(memory.held(), 513);
+        assert_eq!(memory.held(), counted);
     }
 
     fn held(memory: &Arc<BodyMemory>, bytes: usize) -> Hold {

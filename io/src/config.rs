@@ -492,13 +492,20 @@ impl Default for LimitsConfig {
     }
 }
 
+/// How often a body that is compressed or chunked may be in memory.
+const TIMES_IN_MEMORY: usize = 3;
+
 impl LimitsConfig {
     /// These limits where the process may use so much memory, if that is known, and the bytes that all
-    /// request bodies may take together: no body may be larger.
+    /// request bodies may take together. By default the largest body has room there as it came, decoded,
+    /// and while its buffer doubles.
     pub fn within(mut self, usable_bytes: Option<u64>) -> (Self, usize) {
+        if let Some(given) = self.max_body_memory {
+            return (self, given);
+        }
         let half = usable_bytes.map(|bytes| usize::try_from(bytes / 2).unwrap_or(usize::MAX));
-        let budget = self.max_body_memory.or(half).unwrap_or(self.max_payload_size).max(1);
-        self.max_payload_size = self.max_payload_size.min(budget);
+        let budget = half.unwrap_or(TIMES_IN_MEMORY.saturating_mul(self.max_payload_size));
+        self.max_payload_size = self.max_payload_size.min(budget / TIMES_IN_MEMORY).max(1);
         (self, budget)
     }
 }

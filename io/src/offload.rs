@@ -4,7 +4,7 @@
 //! A body is lent, not copied: the buffer moves to the pool and comes back with the prompt. What is
 //! decoded never leaves the pool, and is held there once. It counts in the budget of all bodies, and so
 //! do large prompts until they are decided on. Beside that a thread has the window of a decoder (up to
-//! 16 MiB), and of a body up to 4 MiB the copy that is parsed and the parser's tape (up to 100 MiB).
+//! 16 MiB), and of a body up to 1 MiB the copy that is parsed and the parser's tape (up to 24 MiB).
 
 use std::io;
 use std::ops::Range;
@@ -27,8 +27,10 @@ mod decoders;
 /// Bodies that wait for a thread in the queue; the requests of further ones wait for a place in it.
 const QUEUE: usize = 64;
 /// Memory for bodies from this size on is given back to the system at once, which takes some
-/// milliseconds.
+/// milliseconds,
 const TRIMMED_FROM: usize = 8 << 20;
+/// and from this size on by a thread that has nothing else to do.
+const TRIMMED_FROM_IF_IDLE: usize = 256 << 10;
 
 /// One body to be read.
 pub struct Work {
@@ -176,7 +178,8 @@ fn run(queue: &async_channel::Receiver<Job>, trim: fn()) {
             Ok((done, held)) => {
                 // The request may have ended meanwhile.
                 let _ = reply.try_send(done);
-                if held >= TRIMMED_FROM {
+                let from = if queue.is_empty() { TRIMMED_FROM_IF_IDLE } else { TRIMMED_FROM };
+                if held >= from {
                     trim();
                 }
             }

@@ -115,7 +115,7 @@ impl Shared {
         if allowed < asked {
             tracing::warn!(
                 "bodies over {allowed} bytes are refused, though --max-payload-size is {asked}: \
-                 that is half of the memory this process may use; give it more, or set \
+                 that is a sixth of the memory this process may use; give it more, or set \
                  --max-body-memory"
             );
         }

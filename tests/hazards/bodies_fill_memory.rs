@@ -339,6 +339,48 @@ fn many_small_ones_over_one_connection_count() {
 }
 
 #[test]
+fn long_heads_over_one_connection_count_while_their_bodies_are_awaited() {
+    let worker = Worker::obliging();
+    let gateway = Gateway::before([&worker]).flags(FLAGS).start();
+    let mut session = Http2::connect(&gateway);
+    let long = "x".repeat(50 << 10).parse::<http::HeaderValue>().expect("a value");
+    let mut open = |body_comes: bool| {
+        let mut request = http2::post(ROUTE);
+        request.headers_mut().insert("x-long", long.clone());
+        let mut asked = session.open(request, false);
+        if body_comes {
+            session.send_all(&mut asked.sending, &body(100));
+            assert_eq!(session.answer(asked.answer).status, 200);
+            return None;
+        }
+        session.run_for(Duration::from_millis(5));
+        Some(asked)
+    };
+    let asked: Vec<_> = (0..100).map(|_| open(false)).collect();
+    eventually("they are held", || held(&gateway) >= 100 * (50 << 10));
+    open(true);
+    drop((asked, session));
+    nothing_is_held(&gateway);
+    gateway.is_at_rest();
+}
+
+#[test]
+fn what_describes_a_worker_is_short() {
+    let worker = Worker::obliging();
+    let gateway = Gateway::before([&worker]).flags(FLAGS).start();
+    let numbers = "1,".repeat(150_000);
+    let long = format!(r#"{{"url":"http://127.0.0.1:1","x":[{numbers}1]}}"#);
+    for path in ["/workers", "/flush_cache"] {
+        let mut client = Client::connect(&gateway);
+        client.send(&post(path, long.as_bytes()));
+        let answer = client.response();
+        assert_eq!((answer.status(), answer.error_code()), (413, Some("request_too_large")));
+        assert!(answer.text().contains("262144 bytes (of this path)"), "{}", answer.text());
+    }
+    gateway.is_at_rest();
+}
+
+#[test]
 fn a_budget_that_the_largest_body_does_not_fit_is_refused_at_start() {
     let worker = Worker::obliging();
     let refusal = Gateway::before([&worker])

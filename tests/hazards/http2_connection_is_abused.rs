@@ -4,7 +4,7 @@
 use std::io::Write;
 use std::net::TcpStream;
 
-use crate::harness::http2::{GOAWAY, HEADERS, PING, RST_STREAM, SETTINGS};
+use crate::harness::http2::{DATA, GOAWAY, HEADERS, PING, RST_STREAM, SETTINGS};
 use crate::harness::{Client, Exchange, Gateway, Http2, RawHttp2, Worker, eventually};
 
 #[test]
@@ -26,6 +26,31 @@ fn streams_that_are_given_up_as_they_are_opened_end_the_connection() {
     let growth = gateway.resident_bytes().saturating_sub(resident);
     assert!(growth < 32 << 20, "{growth} bytes more in the gateway");
     drop(client);
+    gateway.is_at_rest();
+}
+
+#[test]
+fn bodies_of_refused_requests_do_not_wait_for_their_answers_to_be_taken() {
+    let worker = Worker::obliging();
+    let gateway = Gateway::before([&worker]).flags("--api-key sk-secret").start();
+    let resident = gateway.resident_bytes();
+    let mut clients: Vec<RawHttp2> = (0..20).map(|_| RawHttp2::connect(&gateway)).collect();
+    let part = [0; 16 << 10];
+    for client in &mut clients {
+        // Nothing of an answer may be sent.
+        client.send(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]);
+        // All that a connection may send before something of it is read.
+        for n in 0..15 {
+            client.post(2 * n + 1, &[(b"content-length", b"1048576")], false);
+            (0..8).for_each(|_| client.send(DATA, 0, 2 * n + 1, &part));
+        }
+    }
+    eventually("all are refused", || {
+        gateway.metrics().sum_of("smg_http_responses_total", "invalid_api_key") == 300.0
+    });
+    let growth = || gateway.resident_bytes().saturating_sub(resident);
+    eventually("their bodies are gone", || growth() < 16 << 20);
+    drop(clients);
     gateway.is_at_rest();
 }
 

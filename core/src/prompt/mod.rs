@@ -89,9 +89,9 @@ pub const MAX_TOKENS: usize = 1 << 20;
 pub const MAX_NAME_BYTES: usize = 64 << 10;
 
 /// Bodies above this size are not copied to be parsed. The parser reserves up to 24 bytes of tape per
-/// byte of body, so this bounds it to about 100 MiB. No body up to it holds more text than
+/// byte of body, so this bounds it to about 24 MiB. No body up to it holds more text than
 /// counts.
-const COPIED_UP_TO_BYTES: usize = 4 << 20;
+const COPIED_UP_TO_BYTES: usize = 1 << 20;
 
 impl Extractor {
     /// Empty buffers; they grow with the first requests.

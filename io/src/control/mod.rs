@@ -1,6 +1,7 @@
 //! The control plane: everything that is not on the path of a request. One thread, tasks in three
 //! classes of urgency, the only writer of the fleet.
 
+mod give_back;
 pub mod http;
 pub mod life;
 pub mod loads;

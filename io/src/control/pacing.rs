@@ -122,7 +122,7 @@ async fn sweep_part<R: Runtime>(
 }
 
 /// Sends a question to a shard. Nothing when its mailbox is full or its answer does not come in time.
-async fn ask<R: Runtime, T>(
+pub(super) async fn ask<R: Runtime, T>(
     runtime: R,
     shared: &Shared,
     shard: usize,

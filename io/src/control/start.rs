@@ -15,7 +15,7 @@ use super::on_monoio::Monoio;
 use super::resolver::Resolver;
 use super::scrape::{self, Asked, Page};
 use super::seam::{Class, Runtime};
-use super::{Command, Control, loads, pacing};
+use super::{Command, Control, give_back, loads, pacing};
 use crate::admin::probes;
 use crate::config::IoDriver;
 use crate::fleet::WorkerSpec;
@@ -130,6 +130,7 @@ async fn tasks<R: Runtime>(
         Class::Background,
         pacing::run(runtime, shared.clone(), control.registry.clone(), control.gauges.clone()),
     );
+    runtime.spawn(Class::Background, give_back::run(runtime, shared.clone()));
     let scraped = control.clone();
     let metrics = move |asked: Asked<'_>| match asked.path {
         b"/metrics" | b"/metrics/" => exposition_page(&scraped, asked.open_metrics),

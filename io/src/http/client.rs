@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use monoio::time::{Sleep, sleep};
 
-use crate::body_memory::{BodyMemory, Buffer, Exhausted, Hold};
+use crate::body_memory::{BodyMemory, Buffer, Exhausted, FREE_OF_STREAM, Hold};
 use crate::http::transport::Reader;
 use crate::http::watchdog::Watchdog;
 
@@ -42,6 +42,8 @@ pub struct ClientSide {
     buf: Vec<u8>,
     /// For the part of a large body in `buf`.
     hold: Hold,
+    /// With other streams of one connection.
+    is_shared: bool,
     gone: bool,
     /// Until the next look at a client that is not read.
     pause: Option<Pin<Box<Sleep>>>,
@@ -56,6 +58,7 @@ impl ClientSide {
             reader,
             buf: Vec::new(),
             hold: Hold::default(),
+            is_shared: false,
             gone: false,
             pause: None,
             ready_buffer: FIRST_BUFFER,
@@ -63,9 +66,24 @@ impl ClientSide {
         }
     }
 
-    /// It is one of `streams` that may be open over one connection.
-    pub fn share(&mut self, streams: usize) {
-        self.hold = Hold::shared(streams);
+    /// It is one of several that may be open over one connection.
+    pub fn share(&mut self) {
+        self.is_shared = true;
+        self.hold = Hold::above(FREE_OF_STREAM);
+    }
+
+    /// Of a request whose body begins at `start`, the bytes from here on are counted: with the head, if
+    /// there may be many of them over one connection.
+    pub fn counted_from(&self, start: usize) -> usize {
+        if self.is_shared { 0 } else { start }
+    }
+
+    /// A refusal comes next. What else the client sends over a stream is not to wait in memory until it has
+    /// taken that.
+    pub fn stop_stream(&mut self) {
+        if self.is_shared {
+            self.reader.stop_piped();
+        }
     }
 
     /// Bytes received and not consumed.
@@ -73,7 +91,7 @@ impl ClientSide {
         &mut self.buf
     }
 
-    /// Notes that `bytes` of a body have been received.
+    /// Notes that `bytes` that are counted have been received.
     ///
     /// # Errors
     /// When there is no room for them; they are still there.
@@ -81,7 +99,7 @@ impl ClientSide {
         self.hold.cover(memory, bytes)
     }
 
-    /// A body of at most so many bytes takes nothing of the budget.
+    /// At most so many bytes take nothing of the budget.
     pub fn free(&self) -> usize {
         self.hold.free()
     }

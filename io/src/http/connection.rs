@@ -69,9 +69,9 @@ impl Connection {
         }
     }
 
-    /// For one of `streams` that may be open over one connection of the client.
-    pub fn sharing(mut self, streams: usize) -> Self {
-        self.client.share(streams);
+    /// For one of the streams that may be open over one connection of the client.
+    pub fn sharing(mut self) -> Self {
+        self.client.share();
         self
     }
 
@@ -191,7 +191,9 @@ impl Connection {
             return Next::Close;
         }
         let shared = self.shard.shared.clone();
-        let whole = match read::body(&mut self.client, &mut self.writer, &shared, &head).await {
+        let limit = route.largest_body(&config.limits);
+        let body = read::body(&mut self.client, &mut self.writer, &shared, &head, limit);
+        let whole = match body.await {
             Ok(whole) => whole,
             Err(Stop::Close | Stop::Http2) => return Next::Close,
             Err(Stop::Refuse(error)) => {
@@ -389,6 +391,7 @@ impl Connection {
         let mut out = Vec::with_capacity(512);
         let body_len = answer::write_error(&mut out, error, route.is_anthropic(), framing);
         self.answered(route, error.code.status(), Some(error.code), body_len);
+        self.client.stop_stream();
         self.client.forget_received();
         let sent = refusal::send_last(self.client.reader(), &mut self.writer, out).await;
         self.outcome.ending = Some(if sent { Ending::Complete } else { Ending::ClientGone });

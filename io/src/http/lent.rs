@@ -11,6 +11,7 @@ use crate::http::client::{ClientSide, Interrupt};
 use crate::http::coding::Coding;
 use crate::http::read::too_large;
 use crate::http::request::Request;
+use crate::http::route::BodyLimit;
 use crate::metrics::Lent;
 use crate::offload::{BodyError, DecodeError, LentPrompt, Work};
 use crate::shard::{Shard, unreadable};
@@ -78,7 +79,7 @@ fn refusal(error: BodyError, limit: usize) -> ErrorAnswer {
     match error {
         BodyError::Prompt(error) => unreadable(error),
         BodyError::NoRoom(full) | BodyError::Decode(DecodeError::NoRoom(full)) => full.answer(),
-        BodyError::Decode(DecodeError::TooLarge) => too_large(limit),
+        BodyError::Decode(DecodeError::TooLarge) => too_large(BodyLimit::of_payload(limit)),
         BodyError::Decode(DecodeError::Broken(coding)) => broken(coding),
         // Nobody waits for this one.
         BodyError::Decode(DecodeError::Cancelled) => failed(),

@@ -13,6 +13,7 @@ use crate::body_memory::{BodyMemory, Buffer};
 use crate::config::Config;
 use crate::http::answer::{ErrorAnswer, ErrorCode};
 use crate::http::client::{ClientSide, Interrupt};
+use crate::http::route::BodyLimit;
 use crate::http::transport::Writer;
 use crate::http2::Preface;
 use crate::shard::ConnectionState;
@@ -105,13 +106,13 @@ pub async fn body(
     writer: &mut Writer,
     shared: &Shared,
     head: &RequestHead,
+    limit: BodyLimit,
 ) -> Result<WholeRequest, Stop> {
     let limits = &shared.config.limits;
-    let limit = limits.max_payload_size;
     let stall = Duration::from_secs(limits.stream_body_stall_timeout_secs);
     let memory = &shared.body_memory;
     if let BodyLength::Fixed(length) = head.body
-        && length > limit as u64
+        && length > limit.bytes as u64
     {
         return Err(Stop::Refuse(too_large(limit)));
     }
@@ -143,7 +144,7 @@ async fn fixed(
     loop {
         let have = client.received().len();
         client
-            .cover(memory, have.min(body.end) - body.start)
+            .cover(memory, have.min(body.end) - client.counted_from(body.start))
             .map_err(|full| Stop::Refuse(full.answer()))?;
         if have >= body.end {
             break;
@@ -165,13 +166,16 @@ async fn fixed(
 async fn chunked(
     client: &mut ClientSide,
     start: usize,
-    limit: usize,
+    limit: BodyLimit,
     memory: &Arc<BodyMemory>,
     mut pace: Pace,
 ) -> Result<WholeRequest, Stop> {
     let mut decoder = ChunkedDecoder::new();
     let mut decoded = start;
+    let counted_from = client.counted_from(start);
     loop {
+        let held = client.received().len() - counted_from;
+        client.cover(memory, held).map_err(|full| Stop::Refuse(full.answer()))?;
         let buf = client.received();
         let progress = decoder.decode(&mut buf[decoded..]).map_err(|error| {
             Stop::Refuse(ErrorAnswer::new(ErrorCode::BadRequest, error.kind.message()))
@@ -179,7 +183,7 @@ async fn chunked(
         let consumed = decoded + progress.consumed;
         decoded += progress.payload;
         let size = (decoded - start) as u64;
-        if size.saturating_add(decoder.announced()) > limit as u64 {
+        if size.saturating_add(decoder.announced()) > limit.bytes as u64 {
             return Err(Stop::Refuse(too_large(limit)));
         }
         if progress.done {
@@ -193,8 +197,6 @@ async fn chunked(
         let spare = announced.clamp(512, decoded.max(64 * 1024));
         pace.note(client, decoded - start);
         fill(client, spare).await?;
-        let held = client.received().len() - start;
-        client.cover(memory, held).map_err(|full| Stop::Refuse(full.answer()))?;
     }
 }
 
@@ -235,9 +237,11 @@ async fn fill(client: &mut ClientSide, spare: usize) -> Result<(), Stop> {
 }
 
 /// 413.
-pub fn too_large(limit: usize) -> ErrorAnswer {
+pub fn too_large(limit: BodyLimit) -> ErrorAnswer {
+    let BodyLimit { bytes, is_payload } = limit;
+    let whose = if is_payload { "--max-payload-size" } else { "of this path" };
     ErrorAnswer::new(
         ErrorCode::RequestTooLarge,
-        format!("the request body is over the limit of {limit} bytes (--max-payload-size)"),
+        format!("the request body is over the limit of {bytes} bytes ({whose})"),
     )
 }

@@ -3,6 +3,28 @@
 use smg_core::http1::Method;
 use smg_core::prompt::Endpoint;
 
+use crate::config::LimitsConfig;
+
+/// Largest body of the gateway's own paths: workers with as many labels as there may be fit well, and it is
+/// parsed as a whole on a shard.
+const LARGEST_OWN_BODY: usize = 256 << 10;
+
+/// How long a body may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BodyLimit {
+    /// In bytes.
+    pub bytes: usize,
+    /// `--max-payload-size`, and not that of the path.
+    pub is_payload: bool,
+}
+
+impl BodyLimit {
+    /// `--max-payload-size`.
+    pub fn of_payload(bytes: usize) -> Self {
+        Self { bytes, is_payload: true }
+    }
+}
+
 /// What a request asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Route {
@@ -130,6 +152,17 @@ impl Route {
     /// Whether errors on this route take Anthropic's shape.
     pub fn is_anthropic(self) -> bool {
         self == Self::Inference(Endpoint::Messages)
+    }
+
+    /// Longest body it takes.
+    pub fn largest_body(self, limits: &LimitsConfig) -> BodyLimit {
+        let payload = BodyLimit::of_payload(limits.max_payload_size);
+        match self {
+            Self::Own(_) if LARGEST_OWN_BODY < payload.bytes => {
+                BodyLimit { bytes: LARGEST_OWN_BODY, is_payload: false }
+            }
+            _ => payload,
+        }
     }
 
     /// Dense position below [`Route::COUNT`], for tables.

@@ -110,6 +110,14 @@ impl Reader {
         }
     }
 
+    /// Nobody reads any more from the other end of a pipe, which learns of it; a socket stays as it is.
+    pub fn stop_piped(&mut self) {
+        if let State::Piped(piped) = &mut self.state {
+            // One that has ended.
+            piped.receiver = pipe::channel().1;
+        }
+    }
+
     /// Whether a read is under way.
     pub fn armed(&self) -> bool {
         match &self.state {

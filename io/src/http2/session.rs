@@ -20,14 +20,15 @@ use crate::runtime::clock;
 use crate::shard::{ConnectionState, EndedBy, Shard};
 
 /// Streams a client may have open at a time.
-pub(super) const MAX_STREAMS: u32 = 128;
+const MAX_STREAMS: u32 = 128;
 /// Streams that are being served at a time, with those the client has given up; beyond, no further
 /// ones are taken.
 const MAX_SERVED: usize = 2 * MAX_STREAMS as usize;
 /// Bytes of a request's body that may arrive before they are read.
 const STREAM_WINDOW: u32 = 128 << 10;
-/// ... over all streams: one that is not read yet must not hold up the others.
-const CONNECTION_WINDOW: u32 = MAX_STREAMS * STREAM_WINDOW;
+/// ... over all streams. They are read as they come, but for those of requests that were refused and whose
+/// client does not take the answer: a client may have so many of these before it waits for itself.
+const CONNECTION_WINDOW: u32 = 16 * STREAM_WINDOW;
 /// Fields of a head in bytes, each with the 32 that HTTP/2 adds (RFC 9113 §6.5.2). Heads over the limit
 /// of HTTP/1.1 that fit in here are answered like those.
 const MAX_HEADER_LIST: u32 = 96 << 10;

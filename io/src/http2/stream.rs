@@ -14,7 +14,6 @@ use smg_core::http1::{
 use tracing::debug;
 
 use super::head::{self, Upload};
-use super::session::MAX_STREAMS;
 use crate::http::connection::Connection;
 use crate::http::pipe::{self, Receiver, Sender};
 use crate::http::transport::split_pipe;
@@ -76,8 +75,7 @@ pub async fn serve(
 /// What serves every request, on the other side of the pipe.
 async fn converse(shard: Rc<Shard>, far: pipe::End, client_addr: Box<[u8]>) {
     let (place, state) = shard.connections.borrow_mut().insert_stream();
-    let connection = Connection::new(shard.clone(), split_pipe(far), client_addr, state)
-        .sharing(MAX_STREAMS as usize);
+    let connection = Connection::new(shard.clone(), split_pipe(far), client_addr, state).sharing();
     shard
         .contain(async {
             // Another protocol cannot begin in a stream: its first bytes are a head of ours.
@@ -90,20 +88,21 @@ async fn converse(shard: Rc<Shard>, far: pipe::End, client_addr: Box<[u8]>) {
 /// The client has reset the stream, or its connection is gone.
 struct Gone;
 
-/// Sends head and body as they come. The sender is given back, and so is what is left of a body that
-/// nobody wants to read.
+/// Sends head and body as they come; the sender is given back. What nobody wants to read is dropped as it
+/// comes, and the client may not send more in its place.
 async fn send_request(
     mut sender: Sender,
     request_head: Vec<u8>,
     mut body: RecvStream,
     mut upload: Upload,
 ) -> Result<(Sender, RecvStream), Gone> {
-    if sender.send_all(&request_head).await.is_err() {
-        return Ok((sender, body));
-    }
+    let mut is_wanted = sender.send_all(&request_head).await.is_ok();
     drop(request_head);
     while let Some(data) = std::future::poll_fn(|cx| body.poll_data(cx)).await {
         let data = data.map_err(|_| Gone)?;
+        if !is_wanted {
+            continue;
+        }
         let sent = match &mut upload {
             Upload::Plain(left) => {
                 // The h2 crate has seen to it. Beyond the body the next request would begin.
@@ -112,13 +111,13 @@ async fn send_request(
             }
             Upload::Chunked => send_chunk(&mut sender, &data).await,
         };
-        if sent.is_err() {
-            return Ok((sender, body));
+        is_wanted = sent.is_ok();
+        if is_wanted {
+            // Only now may the client send as much again.
+            let _ = body.flow_control().release_capacity(data.len());
         }
-        // Only now may the client send as much again.
-        let _ = body.flow_control().release_capacity(data.len());
     }
-    if upload == Upload::Chunked {
+    if is_wanted && upload == Upload::Chunked {
         // Whoever has gone has answered.
         let _ = sender.send_all(LAST_CHUNK).await;
     }

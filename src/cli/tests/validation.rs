@@ -317,8 +317,8 @@ fn the_memory_of_bodies_has_room_for_the_largest() {
     assert_eq!(limits(&given, Some(1 << 40)), (5000, 5000));
     let defaulted = &given[2..];
     assert_eq!(limits(defaulted, Some(40_000)), (5000, 20_000));
-    assert_eq!(limits(defaulted, Some(8000)), (4000, 4000), "half of it is half of it");
-    assert_eq!(limits(defaulted, None), (5000, 5000));
+    assert_eq!(limits(defaulted, Some(24_000)), (4000, 12_000), "three of them fit in half of it");
+    assert_eq!(limits(defaulted, None), (5000, 15_000));
 }
 
 #[test]
