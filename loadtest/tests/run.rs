@@ -132,6 +132,7 @@ fn what_cannot_be_done_is_said_with_its_remedy() {
     let engines = Engines::start(false, &["-n", "2", "--instant"]);
     let url = &engines.urls[0];
     for (arguments, code, words) in [
+        ("-n 3", 1, "give --warmup 0"),
         ("--workload chats", 2, "needs --rate"),
         ("--workload chats --rate 5 --requests 3", 2, "goes without --requests"),
         ("--poisson", 2, "--rate or --schedule"),

@@ -198,6 +198,13 @@ pub fn main(args: Args) -> Result<(), Failure> {
     if report.succeeded == 0 && report.failed > 0 {
         return Err(Failure::Run("no request succeeded".into()));
     }
+    if report.succeeded + report.failed + report.unsent == 0 && !signal::interrupted() {
+        return Err(Failure::Run(format!(
+            "nothing was measured: all requests were due within the warm-up ({} s), which does not \
+             count; send more of them, or give --warmup 0",
+            args.load.warmup.as_secs_f64()
+        )));
+    }
     if args.prove && report.proved == 0 && report.unproved > 0 {
         return Err(Failure::Run(format!(
             "no answer had a proof: what answers is no simulated engine of smg-loadtest (not --instant), \

@@ -203,6 +203,10 @@ pub struct AnswerMeter<'a> {
     last_data_at: Nanos,
     event_stream: bool,
     saw_error_event: bool,
+    /// How the line under way begins.
+    line: Vec<u8>,
+    /// From the last object with counts of tokens on.
+    usage: Vec<u8>,
     /// The last bytes of a stream, to see across reads.
     tail: [u8; TAIL_BYTES],
     pub wire_bytes: u64,
@@ -226,6 +230,8 @@ impl<'a> AnswerMeter<'a> {
             last_data_at: 0,
             event_stream: false,
             saw_error_event: false,
+            line: Vec::new(),
+            usage: Vec::new(),
             tail: [0; TAIL_BYTES],
             wire_bytes: 0,
             prompt_tokens: 0,
@@ -262,11 +268,63 @@ impl<'a> AnswerMeter<'a> {
             }
         }
         self.last_data_at = at;
-        self.saw_error_event |= memmem::find(data, b"event: error").is_some();
+        self.look_for_errors(data);
         let keep = data.len().min(TAIL_BYTES);
         self.tail.copy_within(keep.., 0);
         self.tail[TAIL_BYTES - keep..].copy_from_slice(&data[data.len() - keep..]);
     }
+}
+
+impl AnswerMeter<'_> {
+    /// Looks at how each line begins: text cannot begin one.
+    fn look_for_errors(&mut self, data: &[u8]) {
+        let mut rest = data;
+        while !rest.is_empty() {
+            let end = memchr::memchr(b'\n', rest).unwrap_or(rest.len());
+            let missing = LINE_START.saturating_sub(self.line.len()).min(end);
+            self.line.extend_from_slice(&rest[..missing]);
+            if end < rest.len() {
+                self.saw_error_event |= says_error(&self.line);
+                self.line.clear();
+            }
+            rest = &rest[(end + 1).min(rest.len())..];
+        }
+    }
+
+    /// Reads the counts of tokens, which a read may cut.
+    fn look_for_usage(&mut self, data: &[u8]) {
+        // OpenAI's and SGLang's names for the object with the counts.
+        let named = memmem::find(data, b"\"usage\":");
+        let (from, begins) = match named.or_else(|| memmem::find(data, b"\"meta_info\":")) {
+            Some(at) => (at, true),
+            None if self.usage.is_empty() => return,
+            None => (0, false),
+        };
+        if begins {
+            self.usage.clear();
+        }
+        let room = USAGE_BYTES.saturating_sub(self.usage.len());
+        let piece = &data[from..];
+        self.usage.extend_from_slice(&piece[..piece.len().min(room)]);
+        let number = |key| number_after(&self.usage, key);
+        self.prompt_tokens = number(b"\"prompt_tokens\":").unwrap_or(self.prompt_tokens);
+        self.cached_tokens = number(b"\"cached_tokens\":").unwrap_or(self.cached_tokens);
+    }
+}
+
+/// So much of a line tells an error.
+const LINE_START: usize = 24;
+/// An object with counts of tokens is no longer than this.
+const USAGE_BYTES: usize = 1024;
+
+/// Whether a line of a stream begins an error: an event of that name, or vLLM's data with an `error`.
+fn says_error(line: &[u8]) -> bool {
+    let field = |name: &[u8]| line.strip_prefix(name).map(<[u8]>::trim_ascii_start);
+    if let Some(event) = field(b"event:") {
+        return event.starts_with(b"error");
+    }
+    let object = field(b"data:").and_then(|data| data.strip_prefix(b"{\"error\":"));
+    object.is_some_and(|value| matches!(value.trim_ascii_start().first(), Some(b'{' | b'"')))
 }
 
 impl Sink for AnswerMeter<'_> {
@@ -291,13 +349,7 @@ impl Sink for AnswerMeter<'_> {
         if let Some(check) = &mut self.check {
             check.on_data(data);
         }
-        // OpenAI's and SGLang's names for the object with the counts.
-        let usage = memmem::find(data, b"\"usage\":{");
-        if let Some(at) = usage.or_else(|| memmem::find(data, b"\"meta_info\":{")) {
-            let number = |key| number_after(&data[at..], key);
-            self.prompt_tokens = number(b"\"prompt_tokens\":").unwrap_or(self.prompt_tokens);
-            self.cached_tokens = number(b"\"cached_tokens\":").unwrap_or(self.cached_tokens);
-        }
+        self.look_for_usage(data);
     }
 }
 
@@ -378,6 +430,16 @@ mod tests {
         assert!(!streamed(&recorder, &["data: {}\n\n"]).is_complete(true));
         let error = ["event: error\ndata: {}\n\n", "data: [DONE]\n\n"];
         assert!(!streamed(&recorder, &error).is_complete(true));
+        // vLLM's, in two reads; and texts that only mention one.
+        let pieces =
+            ["data: {\"id\":1}\n\nda", "ta: {\"error\": {\"code\":500}}\n\ndata: [DONE]\n\n"];
+        assert!(!streamed(&recorder, &pieces).is_complete(true));
+        for text in ["event: error", "data: {\\\"error\\\": {}"] {
+            let said = format!("data: {{\"error\":null,\"content\":\"{text}\"}}\n\n");
+            let cut = format!("{text}\"}}\n\n");
+            let pieces = [said.as_str(), "data: {\"content\":\"", &cut, "data: [DONE]\n\n"];
+            assert!(streamed(&recorder, &pieces).is_complete(true), "{said}");
+        }
         let whole = AnswerMeter::new(&recorder, false);
         assert!(whole.is_complete(false) && !whole.is_complete(true));
     }
@@ -393,6 +455,17 @@ mod tests {
         assert_eq!((meter.prompt_tokens, meter.cached_tokens), (25, 16));
         recorder.borrow_mut().success(900, 1_000, &meter);
         assert_eq!(recorder.borrow().cached_tokens, 16);
+    }
+
+    #[test]
+    fn usage_that_a_read_cuts_is_read() {
+        let recorder = RefCell::new(Recorder::new((0, 10_000)));
+        let usage = "{\"usage\": {\"prompt_tokens\": 100, \"prompt_tokens_details\": {\"cached_tokens\": 50}}}\n\n";
+        for cut in 9..usage.len() {
+            let (first, second) = usage.split_at(cut);
+            let meter = streamed(&recorder, &["data: {\"usage\":null}\n\ndata: ", first, second]);
+            assert_eq!((meter.prompt_tokens, meter.cached_tokens), (100, 50), "cut at {cut}");
+        }
     }
 
     #[test]

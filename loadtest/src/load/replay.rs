@@ -1,7 +1,7 @@
 //! Requests of a trace against a live server, when the trace says, with texts or token IDs made from
 //! its blocks.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt::Write;
 use std::io;
@@ -101,7 +101,9 @@ async fn replay_async(options: &ReplayOptions, observer: &mut impl Observer) -> 
         session: session.clone(),
         options: options.clone(),
         idle: RefCell::default(),
-        body_bytes: RefCell::new(0),
+        body_bytes: Cell::new(0),
+        bodies: Cell::new(0),
+        unsent: Cell::new(0),
     });
     let count = times.len();
     session.spawn(sender.clone().send_all(times));
@@ -111,7 +113,8 @@ async fn replay_async(options: &ReplayOptions, observer: &mut impl Observer) -> 
         target: format!("http://{authority}{path}"),
         load: format!("{count} requests of a trace, {} times its speed", options.time_scale),
         bodies: format!("{:?}", options.api).to_lowercase(),
-        body_bytes: *sender.body_bytes.borrow() / count.max(1),
+        body_bytes: sender.body_bytes.get() / sender.bodies.get().max(1),
+        unsent: sender.unsent.get(),
         ..Report::new(&session)
     }
 }
@@ -121,7 +124,11 @@ struct Sender {
     session: Rc<Session>,
     options: ReplayOptions,
     idle: RefCell<Idle>,
-    body_bytes: RefCell<usize>,
+    /// Of all bodies that were made, and how many these are.
+    body_bytes: Cell<usize>,
+    bodies: Cell<usize>,
+    /// Due when the run was over, and not sent.
+    unsent: Cell<u64>,
 }
 
 /// Open connections nobody uses, the one used last at the end, and how many are in use.
@@ -150,7 +157,10 @@ impl Sender {
             }
             let Some((due, bytes)) = prepared.pop_front() else { return };
             if !self.wait(&timer, due).await {
-                return;
+                let left = [due].into_iter().chain(prepared.iter().map(|(due, _)| *due));
+                let over = now_ns();
+                let unsent = left.chain(coming.map(|(_, due)| due)).filter(|due| *due <= over);
+                return self.unsent.set(unsent.count() as u64);
             }
             self.idle.borrow_mut().in_use += 1;
             self.session.spawn(self.clone().send(due, bytes));
@@ -185,7 +195,8 @@ impl Sender {
 
     fn bytes(&self, record: Record<'_>) -> Vec<u8> {
         let body = body(&self.options, record);
-        *self.body_bytes.borrow_mut() += body.len();
+        self.body_bytes.set(self.body_bytes.get() + body.len());
+        self.bodies.set(self.bodies.get() + 1);
         self.options.request.request(&body).bytes
     }
 }
@@ -240,8 +251,12 @@ mod tests {
 
     fn replayed(api: ReplayApi, stream: bool) -> (Report, Fleet) {
         let fleet = Fleet::of_one(1_000_000);
-        let target = Target::parse(&fleet.urls()[0]).unwrap();
-        let options = ReplayOptions {
+        (replay(&options(&fleet.urls()[0], api, stream), &mut ()).unwrap(), fleet)
+    }
+
+    fn options(url: &str, api: ReplayApi, stream: bool) -> ReplayOptions {
+        let target = Target::parse(url).unwrap();
+        ReplayOptions {
             trace: Arc::new(Trace::read(TRACE.as_bytes(), 512).unwrap()),
             spread: Spread::Even,
             time_scale: 3.0,
@@ -260,8 +275,24 @@ mod tests {
             },
             seed: 1,
             target,
+        }
+    }
+
+    #[test]
+    fn what_found_no_connection_in_time_is_said() {
+        // Its system takes connections, and nobody answers.
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", silent.local_addr().unwrap());
+        let options = ReplayOptions {
+            max_connections: 1,
+            timeout: Duration::from_millis(120),
+            ..options(&url, ReplayApi::Chat, true)
         };
-        (replay(&options, &mut ()).unwrap(), fleet)
+        let report = replay(&options, &mut ()).unwrap();
+        assert_eq!((report.succeeded, report.failed + report.unsent), (0, 4), "{report}");
+        assert!(report.failed >= 1 && report.unsent >= 1, "{report}");
+        // Of those that were made: the longest has 1,536 tokens of four characters.
+        assert!((2_000..7_000).contains(&report.body_bytes), "{}", report.body_bytes);
     }
 
     #[test]

@@ -291,8 +291,10 @@ impl Session {
             None => {
                 self.recorder.borrow_mut().connects += 1;
                 let address = self.next_address().ok_or(refused)?;
-                let opened = Connection::open(address, &self.watchdog).await;
-                slot.insert(opened.map_err(|_| refused)?)
+                let opening = Connection::open(address, &self.watchdog);
+                let opened = monoio::time::timeout(self.options.timeout, opening).await;
+                let late = Failure { class: ErrorClass::Timeout, before_first_byte: false };
+                slot.insert(opened.map_err(|_| late)?.map_err(|_| refused)?)
             }
         };
         let mut request = source.take(now_ns() - self.start).await;

@@ -1,6 +1,7 @@
 //! The load generator against engines in the same process. The harness that runs the tests sets
 //! `MONOIO_FORCE_LEGACY_DRIVER=1` for a second pass, so both drivers are covered.
 
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use super::bodies::{Bodies, RequestOptions, Shape};
@@ -210,6 +211,30 @@ fn times_out_and_frees_its_slot(waiting: Waiting) {
         engine.open == 0 && engine.running == 0 && engine.cancelled == 2
     });
     assert!(freed, "{:?}", fleet.snapshots()[0]);
+}
+
+#[test]
+fn a_connection_that_is_not_made_times_out_too() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    // SAFETY: plain system call; the queue of connections shrinks to one.
+    unsafe { libc::listen(listener.as_raw_fd(), 0) };
+    let address = listener.local_addr().unwrap();
+    let _queued: Vec<_> = (0..2)
+        .map(|_| {
+            let patience = Duration::from_millis(200);
+            std::net::TcpStream::connect_timeout(&address, patience)
+        })
+        .collect();
+    let run_options = RunOptions {
+        max_requests: Some(2),
+        timeout: Duration::from_millis(200),
+        ..options(&format!("http://{address}"), Load::Closed { connections: 2 }, true)
+    };
+    let begun = std::time::Instant::now();
+    let report = run(&run_options, &mut ()).unwrap();
+    assert_eq!(report.errors.into_iter().collect::<Vec<_>>(), [("timeout", 2)]);
+    // The system itself would try for two minutes.
+    assert!(begun.elapsed() < Duration::from_secs(60));
 }
 
 /// A quick engine whose answers depend on the prompt.
