@@ -58,6 +58,8 @@ def main():
     arguments.add_argument("--smg", required=True)
     arguments.add_argument("--loadtest", required=True)
     args = arguments.parse_args()
+    # What is started from here takes Ctrl-C, even where a background job of a shell is told to ignore it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     dashboard = json.loads(DASHBOARD.read_text())
     check_layout(dashboard["panels"])
     with Everything(args) as everything:

@@ -4,8 +4,8 @@
 use std::io::Write;
 use std::net::TcpStream;
 
-use crate::harness::http2::{DATA, GOAWAY, HEADERS, PING, RST_STREAM, SETTINGS};
-use crate::harness::{Client, Exchange, Gateway, Http2, RawHttp2, Worker, eventually};
+use crate::harness::http2::{DATA, GOAWAY, HEADERS, PING, RST_STREAM, SETTINGS, WINDOW_UPDATE};
+use crate::harness::{Client, Exchange, Gateway, Http2, RawHttp2, Worker, eventually, http2};
 
 #[test]
 fn streams_that_are_given_up_as_they_are_opened_end_the_connection() {
@@ -33,24 +33,64 @@ fn streams_that_are_given_up_as_they_are_opened_end_the_connection() {
 fn bodies_of_refused_requests_do_not_wait_for_their_answers_to_be_taken() {
     let worker = Worker::obliging();
     let gateway = Gateway::before([&worker]).flags("--api-key sk-secret").start();
-    let resident = gateway.resident_bytes();
-    let mut clients: Vec<RawHttp2> = (0..20).map(|_| RawHttp2::connect(&gateway)).collect();
     let part = [0; 16 << 10];
-    for client in &mut clients {
-        // Nothing of an answer may be sent.
-        client.send(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]);
-        // All that a connection may send before something of it is read.
-        for n in 0..15 {
-            client.post(2 * n + 1, &[(b"content-length", b"1048576")], false);
-            (0..8).for_each(|_| client.send(DATA, 0, 2 * n + 1, &part));
+    let (mut clients, mut resident) = (Vec::new(), 0);
+    for wave in 1..=3 {
+        for _ in 0..20 {
+            let mut client = RawHttp2::connect(&gateway);
+            // Nothing of an answer may be sent.
+            client.send(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]);
+            // The gateway's windows hold once it has widened that of the connection and its settings
+            // are acknowledged.
+            client.frame_of(&[SETTINGS]).expect("the gateway's settings");
+            client.frame_of(&[WINDOW_UPDATE]).expect("the connection's window");
+            client.send(SETTINGS, 1, 0, b"");
+            // All that a connection may send before something of it is read.
+            for n in 0..15 {
+                client.post(2 * n + 1, &[(b"content-length", b"1048576")], false);
+                (0..8).for_each(|_| client.send(DATA, 0, 2 * n + 1, &part));
+            }
+            clients.push(client);
+        }
+        let refused =
+            || gateway.metrics().sum_of("smg_http_responses_total", "invalid_api_key") as usize;
+        eventually("all are refused", || refused() == 300 * wave);
+        if wave == 1 {
+            resident = gateway.resident_bytes();
         }
     }
-    eventually("all are refused", || {
-        gateway.metrics().sum_of("smg_http_responses_total", "invalid_api_key") == 300.0
-    });
-    let growth = || gateway.resident_bytes().saturating_sub(resident);
-    eventually("their bodies are gone", || growth() < 16 << 20);
+    // What they were sent in, of 40 MB a wave, was used again: it did not wait.
+    let growth = gateway.resident_bytes().saturating_sub(resident);
+    assert!(growth < 30 << 20, "{growth} bytes more in the gateway");
+    for client in &mut clients {
+        assert!(client.try_send(PING, 0, 0, &[0; 8]));
+        let frame = client.frame_of(&[PING, GOAWAY]).expect("a frame");
+        assert_eq!(frame.kind, PING, "{:?}", frame.payload);
+    }
     drop(clients);
+    gateway.is_at_rest();
+}
+
+#[test]
+fn refused_bodies_give_the_connection_back_what_it_may_send() {
+    let worker = Worker::obliging();
+    let gateway = Gateway::before([&worker]).flags("--max-payload-size 1000000").start();
+    let mut client = Http2::connect(&gateway);
+    // Each takes a stream's whole window: together three times what the connection may send.
+    let unread = vec![0; 128 << 10];
+    for path in ["/nowhere", "/v1/completions"].into_iter().cycle().take(48) {
+        let mut request = http2::post(path);
+        let announced = http::HeaderValue::from_static("2000000");
+        request.headers_mut().insert("content-length", announced);
+        let mut asked = client.open(request, false);
+        client.send_some(&mut asked.sending, &unread);
+        let status = client.answer(asked.answer).status;
+        assert_eq!(status, if path == "/nowhere" { 404 } else { 413 });
+    }
+    let text = "x".repeat(900_000);
+    let body = format!(r#"{{"model":"m","prompt":"{text}"}}"#);
+    assert_eq!(client.post("/v1/completions", body.as_bytes()).status, 200);
+    drop(client);
     gateway.is_at_rest();
 }
 

@@ -264,6 +264,7 @@ pub const RST_STREAM: u8 = 3;
 pub const SETTINGS: u8 = 4;
 pub const PING: u8 = 6;
 pub const GOAWAY: u8 = 7;
+pub const WINDOW_UPDATE: u8 = 8;
 pub const END_STREAM: u8 = 1;
 pub const END_HEADERS: u8 = 4;
 
