@@ -116,13 +116,16 @@ fn it_is_sent_again_whole_to_another_worker() {
 
 #[test]
 fn others_are_served_while_it_is_read() {
-    // Reading a huge one takes far longer than answering a small one, whatever the machine.
+    // Reading a huge one, number after number, takes far longer than answering a small one and than sending
+    // it on, whatever the machine.
     const HUGE: usize = 12;
     const SMALL: usize = 6;
     let huge = Worker::serving("m", |exchange| exchange.answer(200, b"huge"));
     let small = Worker::serving("s", |exchange| exchange.answer(200, b"small"));
     let gateway = Gateway::before([&huge, &small]).flags("--shards 1").start();
-    let request = post(ROUTE, &body("p", 12 << 20));
+    let numbers = "1,".repeat(2 << 20);
+    let request =
+        post(ROUTE, format!(r#"{{"model":"m","prompt":"p","x":[{numbers}1]}}"#).as_bytes());
     let mut clients: Vec<Client> = (0..HUGE).map(|_| Client::connect(&gateway)).collect();
     for client in &mut clients {
         client.send(&request);
