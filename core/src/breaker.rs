@@ -12,7 +12,7 @@
 //! A busy worker (429, 503) is healthy: it is only left alone for its `Retry-After`
 //! ([`Breakers::skip_for`]), whatever the breaker says and even when breakers are disabled.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crate::fleet::{MAX_WORKERS, WorkerId};
@@ -140,6 +140,9 @@ struct Table {
     config: BreakerConfig,
     /// All that most reads need, packed: see [`Word`].
     words: Box<[AtomicU64]>,
+    /// How many of them need a closer look. Written only when one begins to or ceases to; it may be off
+    /// for as long as such a change takes.
+    guarded: AtomicUsize,
     slots: Box<[Slot]>,
 }
 
@@ -173,6 +176,7 @@ impl Breakers {
         Self(Arc::new(Table {
             config,
             words: (0..MAX_WORKERS).map(|_| AtomicU64::new(0)).collect(),
+            guarded: AtomicUsize::new(0),
             slots: (0..MAX_WORKERS).map(|_| Slot::default()).collect(),
         }))
     }
@@ -182,6 +186,13 @@ impl Breakers {
     #[inline]
     pub fn allows(&self, worker: WorkerId, now_ms: u64) -> bool {
         self.reader().allows(worker, now_ms)
+    }
+
+    /// Whether [`Breakers::allows`] says yes to every worker, known without a look at each. Never for long
+    /// after a change; false once for all while a registration that has ended is not let go of.
+    #[inline]
+    pub(crate) fn allow_all(&self) -> bool {
+        self.0.guarded.load(Ordering::Relaxed) == 0
     }
 
     /// The table resolved once, for scans.
@@ -274,7 +285,17 @@ impl Breakers {
             }
         }
         slot.skip_until_ms.store(0, Ordering::Release);
-        self.0.words[worker.slot as usize].store(0, Ordering::Release);
+        let before = self.0.words[worker.slot as usize].swap(0, Ordering::AcqRel);
+        self.count_guarded(Word(before), Word(0));
+    }
+
+    fn count_guarded(&self, before: Word, after: Word) {
+        // It may wrap below 0 between two threads, and is back when both have counted.
+        match (before.needs_a_closer_look(), after.needs_a_closer_look()) {
+            (false, true) => _ = self.0.guarded.fetch_add(1, Ordering::Relaxed),
+            (true, false) => _ = self.0.guarded.fetch_sub(1, Ordering::Relaxed),
+            _ => {}
+        }
     }
 
     /// The change of state between two words, counted.
@@ -304,7 +325,10 @@ impl Breakers {
                 return Some((Word(before), after));
             }
             match cell.compare_exchange_weak(before, after.0, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => return Some((Word(before), after)),
+                Ok(_) => {
+                    self.count_guarded(Word(before), after);
+                    return Some((Word(before), after));
+                }
                 Err(current) => before = current,
             }
         }

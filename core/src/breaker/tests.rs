@@ -264,3 +264,26 @@ fn the_word_keeps_its_parts_apart() {
     assert_eq!((word.successes(), word.failures()), (0, u32::MAX));
     assert_eq!(word.with_failures(0).0, Open as u64);
 }
+
+#[test]
+fn whether_all_are_allowed_is_known_without_a_look_at_each() {
+    let breakers = breakers();
+    let other = WorkerId { slot: 1, ..W };
+    assert!(breakers.allow_all());
+    breakers.skip_for(W, 1000, 0);
+    breakers.skip_for(W, 2000, 0);
+    breakers.skip_for(other, 1000, 0);
+    assert!(!breakers.allow_all());
+    drop(breakers.admit(W, 3000));
+    assert!(!breakers.allow_all(), "the other");
+    breakers.reset(other);
+    breakers.reset(other);
+    assert!(breakers.allow_all());
+    let breakers = opened();
+    assert!(!breakers.allow_all(), "open");
+    let probe = breakers.admit(W, 600).unwrap();
+    assert!(!breakers.allow_all(), "half-open");
+    let _ = probe.settle(&breakers, Outcome::Success, 601);
+    succeed(&breakers, 602);
+    assert_eq!((state(&breakers, 602), breakers.allow_all()), (Closed, true));
+}

@@ -84,7 +84,9 @@ impl<'a> Candidates<'a> {
     }
 
     fn except(self, tried: &'a [WorkerId]) -> Eligible<'a> {
-        Eligible { breakers: self.breakers.reader(), loads: self.loads.reader(), tried, all: self }
+        let everyone = tried.is_empty() && self.breakers.allow_all() && !self.loads.any_vetoed();
+        let (breakers, loads) = (self.breakers.reader(), self.loads.reader());
+        Eligible { everyone, breakers, loads, tried, all: self }
     }
 }
 
@@ -92,6 +94,8 @@ impl<'a> Candidates<'a> {
 #[derive(Debug, Clone, Copy)]
 pub struct Eligible<'a> {
     all: Candidates<'a>,
+    /// All of `ready` are, known without a look at each.
+    everyone: bool,
     breakers: breaker::Reader<'a>,
     loads: loads::Reader<'a>,
     /// Workers already tried, unless nobody else is left.
@@ -102,13 +106,14 @@ impl<'a> Eligible<'a> {
     /// Whether `worker`, which must be one of `ready`, may be chosen.
     #[inline]
     pub fn allows(&self, worker: WorkerId) -> bool {
-        self.allows_silent(worker) && !self.loads.vetoes(worker)
+        self.everyone || (self.allows_silent(worker) && !self.loads.vetoes(worker))
     }
 
     /// [`Eligible::allows`] for a worker that no report can veto.
     #[inline]
     pub(crate) fn allows_silent(&self, worker: WorkerId) -> bool {
-        self.breakers.allows(worker, self.all.now_ms) && !self.tried.contains(&worker)
+        self.everyone
+            || (self.breakers.allows(worker, self.all.now_ms) && !self.tried.contains(&worker))
     }
 
     /// The eligible workers, in order of registration.
@@ -129,6 +134,9 @@ impl<'a> Eligible<'a> {
 
     /// How many there are.
     pub fn count(self) -> usize {
+        if self.everyone {
+            return self.all.ready.len();
+        }
         let mut count = 0;
         for &worker in self.all.ready {
             count += usize::from(self.allows(worker));
@@ -136,12 +144,9 @@ impl<'a> Eligible<'a> {
         count
     }
 
-    /// The one at position `at` of [`Eligible::list`], which has `count`.
-    pub(crate) fn nth(self, at: usize, count: usize) -> Option<WorkerId> {
-        if count == self.all.ready.len() {
-            return self.all.ready.get(at).copied();
-        }
-        self.iter().nth(at)
+    /// The one at position `at` of [`Eligible::list`].
+    pub(crate) fn nth(self, at: usize) -> Option<WorkerId> {
+        if self.everyone { self.all.ready.get(at).copied() } else { self.iter().nth(at) }
     }
 
     /// Requests in flight at `worker`.

@@ -22,6 +22,7 @@ use crate::policy::load_report::{LoadReport, OverloadThresholds};
 #[derive(Debug, Clone, Default)]
 pub struct Loads {
     number: u64,
+    any_vetoed: bool,
     /// By slot.
     waits: Arc<[Wait]>,
     /// By slot, for everything but the scan of a miss.
@@ -72,6 +73,12 @@ impl Loads {
     #[inline]
     pub fn overloaded(&self, worker: WorkerId) -> bool {
         self.reader().vetoes(worker)
+    }
+
+    /// Whether overload protection vetoes anybody.
+    #[inline]
+    pub(crate) fn any_vetoed(&self) -> bool {
+        self.any_vetoed
     }
 
     /// Tokens credited to `worker` since its report, 0 without one.
@@ -244,6 +251,7 @@ impl LoadTable {
         self.published += 1;
         Loads {
             number: self.published,
+            any_vetoed: self.loads.iter().any(|load| load.overloaded),
             waits: self.waits.as_slice().into(),
             loads: self.loads.as_slice().into(),
             credits: self.credits.clone(),

@@ -32,7 +32,7 @@ impl RoundRobin {
         }
         let turn = self.0[model.0 as usize % COUNTERS].fetch_add(1, Ordering::Relaxed) as usize;
         // A breaker may have opened since they were counted.
-        let next = eligible.nth(turn % count, count).or_else(|| eligible.iter().next());
+        let next = eligible.nth(turn % count).or_else(|| eligible.iter().next());
         next.map(plain).ok_or_else(|| candidates.why_none())
     }
 }

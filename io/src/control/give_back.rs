@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::pacing::ask;
+use super::questions::ask;
 use super::seam::Runtime;
 use crate::messages::Message;
 use crate::shared::Shared;

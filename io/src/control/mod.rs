@@ -8,6 +8,7 @@ pub mod loads;
 pub mod on_glommio;
 pub mod on_monoio;
 pub mod pacing;
+mod questions;
 pub mod registry;
 pub mod resolver;
 pub mod scrape;

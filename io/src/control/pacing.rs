@@ -10,6 +10,7 @@ use std::time::Duration;
 use smg_core::fleet::{ModelId, WorkerId};
 use tracing::{debug, info};
 
+use super::questions::ask;
 use super::registry::Registry;
 use super::seam::Runtime;
 use crate::messages::{Message, Sweep, SweepReport, Swept, TreeTenants};
@@ -17,8 +18,6 @@ use crate::shared::Shared;
 
 /// Between two slices of one sweep: lookups go first.
 const SLICE_PAUSE: Duration = Duration::from_millis(1);
-/// An owner that does not answer within this time is asked again at the next sweep.
-const OWNER_PATIENCE: Duration = Duration::from_secs(5);
 /// Slices of one sweep of one model; at the limit the rest waits for the next sweep.
 const MAX_SLICES: usize = 1 << 16;
 
@@ -119,23 +118,6 @@ async fn sweep_part<R: Runtime>(
         runtime.sleep(SLICE_PAUSE).await;
     }
     None
-}
-
-/// Sends a question to a shard. Nothing when its mailbox is full or its answer does not come in time.
-pub(super) async fn ask<R: Runtime, T>(
-    runtime: R,
-    shared: &Shared,
-    shard: usize,
-    question: impl FnOnce(async_channel::Sender<T>) -> Message,
-) -> Option<T> {
-    let (reply, answer) = async_channel::bounded(1);
-    shared.mesh.send(shared.control_sender(), shard, question(reply)).ok()?;
-    let answer = async { answer.recv().await.ok() };
-    let patience = async {
-        runtime.sleep(OWNER_PATIENCE).await;
-        None
-    };
-    futures_lite::future::or(answer, patience).await
 }
 
 /// Sums over the parts of a model's indexes.

@@ -290,6 +290,8 @@ impl Registry {
             model.policy.leave(id);
         }
         self.loads.borrow_mut().clear(id);
+        // A breaker that nobody closes would count for ever.
+        self.shared.breakers.reset(id);
         self.generations[slot] = self.generations[slot].wrapping_add(1);
         self.free.push(slot);
         self.dirty = true;

@@ -71,15 +71,16 @@ pub async fn read_prompt(
         Err(Interrupt::Deadline) => return Err(Unread::Refused(late())),
     };
     request.buf = Rc::new(done.buf);
-    let refusal = |error| Unread::Refused(refusal(error, limits.max_payload_size));
+    let refusal =
+        |error| Unread::Refused(refusal(error, BodyLimit::of_payload(limits.max_payload_size)));
     done.prompt.map(|prompt| Some(Arc::new(prompt))).map_err(refusal)
 }
 
-fn refusal(error: BodyError, limit: usize) -> ErrorAnswer {
+fn refusal(error: BodyError, limit: BodyLimit) -> ErrorAnswer {
     match error {
         BodyError::Prompt(error) => unreadable(error),
         BodyError::NoRoom(full) | BodyError::Decode(DecodeError::NoRoom(full)) => full.answer(),
-        BodyError::Decode(DecodeError::TooLarge) => too_large(BodyLimit::of_payload(limit)),
+        BodyError::Decode(DecodeError::TooLarge) => too_large(limit),
         BodyError::Decode(DecodeError::Broken(coding)) => broken(coding),
         // Nobody waits for this one.
         BodyError::Decode(DecodeError::Cancelled) => failed(),

@@ -95,7 +95,7 @@ async fn send_request(
     request_head: Vec<u8>,
     mut body: RecvStream,
     mut upload: Upload,
-) -> Result<(Sender, RecvStream), Gone> {
+) -> Result<Sender, Gone> {
     let mut is_wanted = sender.send_all(&request_head).await.is_ok();
     drop(request_head);
     while let Some(data) = std::future::poll_fn(|cx| body.poll_data(cx)).await {
@@ -121,7 +121,7 @@ async fn send_request(
         // Whoever has gone has answered.
         let _ = sender.send_all(LAST_CHUNK).await;
     }
-    Ok((sender, body))
+    Ok(sender)
 }
 
 async fn send_chunk(sender: &mut Sender, data: &[u8]) -> std::io::Result<()> {
