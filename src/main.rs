@@ -26,8 +26,18 @@ fn refuse(error: &CliError) -> ExitCode {
     error.exit_code()
 }
 
-/// By itself the allocator does both as time goes by, but only while it is used.
-const MEMORY: Memory = Memory { reclaim: || collect(false), trim: || collect(true) };
+/// By itself the allocator gives memory back as time goes by, but only while it is used.
+const MEMORY: Memory = Memory {
+    reclaim: || collect(false),
+    trim: || collect(true),
+    ask_for_small_pages: || {
+        // SAFETY: the option may be changed at any time; it counts for memory mapped from then on.
+        unsafe { libmimalloc_sys::mi_option_set(ALLOW_THP, 0) };
+    },
+};
+
+/// `mi_option_allow_thp` of mimalloc 3, which its crate does not name.
+const ALLOW_THP: libmimalloc_sys::mi_option_t = 43;
 
 fn collect(force: bool) {
     // SAFETY: the function may be called at any time; it only touches the allocator's own state.

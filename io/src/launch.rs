@@ -18,6 +18,7 @@ use crate::reload::{self, Reloader};
 use crate::runtime::cpus::{self, CpuError, CpuPlan};
 use crate::runtime::descriptors;
 use crate::runtime::driver::DriverError;
+use crate::runtime::huge_pages;
 use crate::shard::{self, ShardStart, StartError};
 use crate::shared::{Memory, Phase, Shared};
 use crate::tls::{Tls, TlsError};
@@ -98,7 +99,7 @@ impl LaunchError {
 /// See [`LaunchError`]; the message says what to do.
 pub fn launch(config: Config, memory: Memory, signals: &Signals) -> Result<(), LaunchError> {
     descriptors::raise_limit();
-    refuse_huge_pages();
+    huge_pages::for_indexes_only(memory);
     let running = Running::start(config, memory, signals.reporter())?;
     running.serve(signals)
 }
@@ -351,13 +352,6 @@ fn listen(addr: SocketAddr, flag: &'static str, share: bool) -> Result<TcpListen
         };
         LaunchError::Listen { addr, flag, error, remedy }
     })
-}
-
-/// Keeps buffers from being backed by huge pages: one byte received would make 2 MiB resident, and
-/// memory is to follow what was sent.
-fn refuse_huge_pages() {
-    // SAFETY: a plain syscall; a kernel without it keeps its default.
-    unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
 }
 
 /// Why the gateway is to end.

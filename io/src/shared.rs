@@ -84,6 +84,8 @@ pub struct Memory {
     pub reclaim: fn(),
     /// Gives what is free in the process back to the system; some milliseconds.
     pub trim: fn(),
+    /// From here on it does not ask for huge pages.
+    pub ask_for_small_pages: fn(),
 }
 
 /// Where the process is between start and exit.

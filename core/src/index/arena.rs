@@ -6,6 +6,7 @@ use std::collections::BinaryHeap;
 use std::ops::{Index, IndexMut};
 
 use super::Garbage;
+use super::chunk::Chunk;
 use crate::prefetch::prefetch;
 
 /// No record.
@@ -25,14 +26,14 @@ pub(super) trait Vacancy {
 pub(super) struct Arena<T> {
     /// Apart from `chunks`, so that a look-up touches little; empty and without memory while no
     /// record lives there.
-    places: Vec<Vec<T>>,
-    chunks: Vec<Chunk>,
+    places: Vec<Chunk<T>>,
+    chunks: Vec<State>,
     /// Chunks with room. The lowest is filled first, so that the highest drain.
     open: BinaryHeap<Reverse<u32>>,
 }
 
 #[derive(Debug)]
-struct Chunk {
+struct State {
     first_vacant: u32,
     live: u32,
     is_open: bool,
@@ -71,6 +72,11 @@ impl<T: Vacancy + Send + 'static> Arena<T> {
                 place
             }
         };
+        // The next record will be written there, long after this one.
+        match places.get(chunk.first_vacant as usize) {
+            Some(next) => prefetch(next),
+            None => places.next_place().into_iter().for_each(prefetch),
+        }
         chunk.live += 1;
         if chunk.live as usize == CHUNK {
             chunk.is_open = false;
@@ -124,8 +130,8 @@ impl<T: Vacancy + Send + 'static> Arena<T> {
             Some(&Reverse(index)) => index,
             None => {
                 let index = self.chunks.len() as u32;
-                self.chunks.push(Chunk { first_vacant: NIL, live: 0, is_open: true });
-                self.places.push(Vec::new());
+                self.chunks.push(State { first_vacant: NIL, live: 0, is_open: true });
+                self.places.push(Chunk::default());
                 self.open.push(Reverse(index));
                 index
             }
@@ -133,7 +139,7 @@ impl<T: Vacancy + Send + 'static> Arena<T> {
         // The first chunk grows as it fills, so that a small arena stays small.
         let places = &mut self.places[index as usize];
         if index > 0 && places.capacity() == 0 {
-            places.reserve_exact(CHUNK);
+            *places = Chunk::with_capacity(CHUNK);
         }
         index
     }

@@ -4,6 +4,7 @@
 
 use super::Garbage;
 use super::arena::NIL;
+use super::chunk::Chunk;
 use super::folded;
 use super::slab::Position;
 use crate::prefetch::prefetch;
@@ -18,6 +19,8 @@ pub(super) trait Chained {
     fn set_next(&mut self, id: u32, next: u32);
     /// Where the record's content is, and its length in items.
     fn content(&self, id: u32) -> (Position, u32);
+    /// Starts loading the record, if there is one.
+    fn prefetch(&self, id: u32);
 }
 
 /// The first record of a chain. Its content is only a hint what to load together with the record:
@@ -39,7 +42,7 @@ impl Head {
 /// Heads of the chains.
 #[derive(Debug)]
 pub(super) struct Buckets {
-    chunks: Vec<Vec<Head>>,
+    chunks: Vec<Chunk<Head>>,
     buckets: u32,
     len: u32,
     /// Keys the hash, so that nobody can prepare keys that make a long chain.
@@ -56,8 +59,9 @@ const BUCKETS_PER_RECORD: u32 = 2;
 impl Buckets {
     /// No records; the hash of their keys is keyed by `seed`.
     pub fn new(seed: u64) -> Self {
-        let chunks = vec![vec![Head::EMPTY; MIN_BUCKETS as usize]];
-        Self { chunks, buckets: MIN_BUCKETS, len: 0, seed }
+        let mut first = Chunk::with_capacity(MIN_BUCKETS as usize);
+        (0..MIN_BUCKETS).for_each(|_| first.push(Head::EMPTY));
+        Self { chunks: vec![first], buckets: MIN_BUCKETS, len: 0, seed }
     }
 
     /// First record of the chain that holds the records with this key.
@@ -73,6 +77,15 @@ impl Buckets {
         prefetch(&self.chunks[(bucket >> CHUNK_BITS) as usize][(bucket & (CHUNK - 1)) as usize]);
     }
 
+    /// Starts loading the records that the buckets split next have first: what a split reads.
+    #[inline]
+    fn prefetch_splits(&self, records: &impl Chained) {
+        let low = prev_power_of_two(self.buckets);
+        for old in (self.buckets - low..low).take(2) {
+            records.prefetch(self.head(old).id);
+        }
+    }
+
     /// Adds the record `id`. The caller keeps the number of records below 2^30.
     pub fn insert(&mut self, records: &mut impl Chained, id: u32) {
         self.len += 1;
@@ -84,6 +97,7 @@ impl Buckets {
         let bucket = self.bucket(records.key(id));
         records.set_next(id, self.head(bucket).id);
         self.set_head(records, bucket, id);
+        self.prefetch_splits(records);
     }
 
     /// Removes the record `id`, which must be present.
@@ -141,7 +155,7 @@ impl Buckets {
         match self.chunks.last_mut() {
             Some(chunk) if chunk.len() < CHUNK as usize => chunk.push(Head::EMPTY),
             _ => {
-                let mut chunk = Vec::with_capacity(CHUNK as usize);
+                let mut chunk = Chunk::with_capacity(CHUNK as usize);
                 chunk.push(Head::EMPTY);
                 self.chunks.push(chunk);
             }
@@ -237,6 +251,8 @@ mod tests {
         fn content(&self, id: u32) -> (Position, u32) {
             (u64::from(id) + 7, 1)
         }
+
+        fn prefetch(&self, _: u32) {}
     }
 
     fn contains(buckets: &Buckets, records: &Records, id: u32) -> bool {

@@ -9,6 +9,7 @@
 mod alphabet;
 mod arena;
 mod buckets;
+mod chunk;
 mod hash;
 mod radix;
 mod shard;
@@ -16,6 +17,7 @@ mod slab;
 mod tenants;
 
 pub use alphabet::{Alphabet, Pages, Text};
+pub use chunk::{Allotment, Source, use_source};
 pub use hash::{HASH_INDEX_MAX_ENTRIES, HashIndex, Heads, MAX_HEAD_HOLDERS, Placement, hash_heads};
 pub use radix::{Found, MAX_HOLDERS, RadixTree};
 pub use shard::{TEXT_SHARD_CHARS, text_shard, token_shard};

@@ -2,13 +2,14 @@
 //! one that is mostly dead is emptied by its owner, who moves the edges that still live there.
 
 use super::Garbage;
+use super::chunk::Chunk;
 use crate::prefetch::prefetch_all;
 
 /// Content of all edges of one tree.
 #[derive(Debug)]
 pub(super) struct Slab<T> {
     /// Content of the segments, apart from `states`, so that a look-up touches little.
-    segments: Vec<Vec<T>>,
+    segments: Vec<Chunk<T>>,
     states: Vec<State>,
     /// Positions in `segments` without memory.
     vacant: Vec<u32>,
@@ -30,7 +31,7 @@ struct State {
 }
 
 /// Bytes of a full-size segment; the first ones are smaller, so that a small tree stays small.
-pub(super) const SEGMENT_BYTES: usize = 896 << 10;
+pub(super) const SEGMENT_BYTES: usize = 1 << 20;
 const FIRST_SEGMENT_BYTES: usize = 1 << 14;
 /// Content to ask for ahead of a comparison.
 const PREFETCH_BYTES: usize = 512;
@@ -63,7 +64,7 @@ impl<T: Copy + Send + 'static> Slab<T> {
             if content.len() <= room { self.current } else { self.open_segment(content.len()) };
         let segment = &mut self.segments[index];
         let offset = segment.len();
-        segment.extend_from_slice(content);
+        segment.append(content);
         self.states[index].live += content.len();
         self.live_items += content.len() as u64;
         self.filled_items += content.len() as u64;
@@ -175,7 +176,7 @@ impl<T: Copy + Send + 'static> Slab<T> {
         let alone = len > full / 8;
         let capacity =
             if alone { len } else { (self.filled_items as usize / 4).clamp(first, full).max(len) };
-        let segment = Vec::with_capacity(capacity);
+        let segment = Chunk::with_capacity(capacity);
         let index = match self.vacant.pop() {
             Some(index) => {
                 self.segments[index as usize] = segment;
@@ -198,7 +199,7 @@ impl<T: Copy + Send + 'static> Slab<T> {
         if let Some(segment) = self.segments.get_mut(self.current)
             && segment.is_empty()
         {
-            *segment = Vec::new();
+            *segment = Chunk::default();
             self.vacant.push(self.current as u32);
         }
     }

@@ -61,8 +61,14 @@ mod tests {
         let (commands, _receiver) = async_channel::bounded(1);
         let config = Config::default();
         let tls = Tls::load(&config).unwrap();
-        let shared =
-            Shared::new(config, tls, Memory { reclaim: || {}, trim: || {} }, 2, commands).unwrap();
+        let shared = Shared::new(
+            config,
+            tls,
+            Memory { reclaim: || {}, trim: || {}, ask_for_small_pages: || {} },
+            2,
+            commands,
+        )
+        .unwrap();
         let asked = || {
             let (status, _, body) = answer(&shared, b"/readiness").unwrap();
             let body: Value = serde_json::from_slice(&body).unwrap();

@@ -106,8 +106,12 @@ impl Connection {
             let begun = begun.unwrap_or_else(Instant::now);
             self.outcome = Outcome::default();
             let next = match read {
-                // On the heap while it lasts, so that an idle connection is small.
-                Ok(head) => Box::pin(self.request(head, begun)).await,
+                // On the heap while it lasts, so that an idle connection is small; made where it stays, for
+                // it takes kilobytes.
+                Ok(head) => {
+                    let place = Box::new_uninit();
+                    Box::into_pin(Box::write(place, self.request(head, begun))).await
+                }
                 Err(Stop::Close | Stop::Http2) => Next::Close,
                 Err(Stop::Refuse(error)) => {
                     let cors = Cors::of(shared.config.cors_allowed_origins.as_ref(), b"", &[]);
@@ -180,14 +184,14 @@ impl Connection {
                     self.client.begin_next(ahead, head.len);
                     return self.send_error(route, &error, anthropic, framing).await;
                 }
-                self.refuse_unread(route, head_only, &error, &id, &cors).await;
+                Box::pin(self.refuse_unread(route, head_only, &error, &id, &cors)).await;
                 return Next::Close;
             }
         };
         if matches!(route, Route::Inference(_)) && self.shard.shared.admission.is_full() {
             // Before its body takes memory, and the client the trouble to send it.
             let error = self.turned_away(0);
-            self.refuse_unread(route, head_only, &error, &id, &cors).await;
+            Box::pin(self.refuse_unread(route, head_only, &error, &id, &cors)).await;
             return Next::Close;
         }
         let shared = self.shard.shared.clone();
@@ -197,7 +201,7 @@ impl Connection {
             Ok(whole) => whole,
             Err(Stop::Close | Stop::Http2) => return Next::Close,
             Err(Stop::Refuse(error)) => {
-                self.refuse_unread(route, head_only, &error, &id, &cors).await;
+                Box::pin(self.refuse_unread(route, head_only, &error, &id, &cors)).await;
                 return Next::Close;
             }
         };

@@ -90,7 +90,8 @@ impl Connection {
                     let sleep = monoio::time::sleep(pause);
                     let client = &mut flight.connection.client;
                     client.set_deadline(pause + Duration::from_secs(1));
-                    if client.watch(sleep).await == Err(Interrupt::ClientGone) {
+                    // On the heap, because it is large and rare.
+                    if Box::pin(client.watch(sleep)).await == Err(Interrupt::ClientGone) {
                         return Next::Close;
                     }
                 }
@@ -226,7 +227,10 @@ impl Flight<'_> {
         .await;
         connection.outcome.attempts = self.retries.attempts();
         let verdict = match answered {
-            Ok(answer) => self.answered(answer, &worker, in_flight, admission).await,
+            Ok(answer) => match self.judge(&answer, worker.id, admission) {
+                Some(pause) => Verdict::Again(pause),
+                None => Verdict::Done(self.relay(answer, &worker, in_flight).await),
+            },
             Err(error) => {
                 drop(in_flight);
                 self.failed(error, &worker, admission).await
@@ -236,13 +240,14 @@ impl Flight<'_> {
         verdict
     }
 
-    async fn answered(
+    /// Notes what an answer's head says about its worker; the pause before another attempt if the answer
+    /// is not for the client.
+    fn judge(
         &mut self,
-        answer: Answer,
-        worker: &Worker,
-        in_flight: Taken,
+        answer: &Answer,
+        worker: WorkerId,
         admission: Admission,
-    ) -> Verdict {
+    ) -> Option<Duration> {
         let shard = self.connection.shard.clone();
         let status = answer.head.status;
         shard.cells().upstream_response(status);
@@ -250,23 +255,21 @@ impl Flight<'_> {
         let retry_after_ms = find(&answer.headers, Known::RetryAfter)
             .and_then(|header| parse_retry_after_ms(header.value.of(&answer.buf)));
         let outcome = Outcome::of_status(status);
-        shard.cells().workers.count_outcome(worker.id, outcome);
+        shard.cells().workers.count_outcome(worker, outcome);
         admission.settle(&shard.shared.breakers, outcome, now_ms);
         // Leaving the only worker alone would turn its own answer into one of ours.
         if matches!(status, 429 | 503)
             && let Some(retry_after_ms) = retry_after_ms
-            && self.has_another_worker(worker.id)
+            && self.has_another_worker(worker)
         {
-            shard.shared.breakers.skip_for(worker.id, retry_after_ms, now_ms);
+            shard.shared.breakers.skip_for(worker, retry_after_ms, now_ms);
         }
         let failure = AttemptFailure::Status { status, retry_after_ms };
-        if failure.is_retryable()
-            && let Some(pause) = self.retry(failure, worker.id)
-        {
-            return Verdict::Again(pause);
+        let pause = failure.is_retryable().then(|| self.retry(failure, worker)).flatten();
+        if pause.is_none() {
+            self.permit = None;
         }
-        self.permit = None;
-        Verdict::Done(self.relay(answer, worker, in_flight).await)
+        pause
     }
 
     async fn relay(&mut self, answer: Answer, worker: &Worker, in_flight: Taken) -> Next {

@@ -101,7 +101,9 @@ impl Relay<'_> {
         };
         let Flow { reader, outgoing, body, cut, .. } = flow;
         if cut {
-            let told = self.tell_cut(framing, head.event_stream, body.at_event_end).await;
+            let told = self.tell_cut(framing, head.event_stream, body.at_event_end);
+            // On the heap, because it is large and rare.
+            let told = Box::pin(told).await;
             return (Ending::WorkerDied, sent + told);
         }
         if head.keep_alive

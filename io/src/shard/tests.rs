@@ -27,7 +27,7 @@ fn shard(policy: PolicyKind) -> Rc<Shard> {
     let (commands, _) = async_channel::bounded(1);
     let config = Config::default();
     let tls = Tls::load(&config).unwrap();
-    let memory = Memory { reclaim: || {}, trim: || {} };
+    let memory = Memory { reclaim: || {}, trim: || {}, ask_for_small_pages: || {} };
     let shared = Arc::new(Shared::new(config, tls, memory, 2, commands).unwrap());
     let workers: Vec<WorkerId> = (0..3).map(worker).collect();
     let model = ModelPlacement {

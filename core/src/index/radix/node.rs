@@ -109,6 +109,10 @@ impl Chained for Arena<Node> {
         // What a root has there is its namespace.
         if node.is_root() { (0, 0) } else { (node.start, node.len) }
     }
+
+    fn prefetch(&self, id: u32) {
+        self.prefetch(id);
+    }
 }
 
 impl<A: Alphabet> RadixTree<A> {
