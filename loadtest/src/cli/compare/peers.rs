@@ -104,7 +104,11 @@ impl PeerArgs {
                 .filter(|(name, _)| {
                     !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
                 })
-                .ok_or_else(|| Failure::Usage(format!("'{arm}' is not NAME=COMMAND")))?;
+                .ok_or_else(|| {
+                    Failure::Usage(format!(
+                        "--arm '{arm}' is not NAME=COMMAND; a name is of letters, digits and _"
+                    ))
+                })?;
             arms.push(self.with_policies(
                 name,
                 command,
