@@ -3,8 +3,9 @@
 use std::io::Write;
 use std::time::{Duration, Instant};
 
+use crate::harness::http2::RST_STREAM;
 use crate::harness::{
-    Certificate, Client, Exchange, Gate, Gateway, Http2, Worker, eventually, http2, post,
+    Certificate, Client, Exchange, Gate, Gateway, Http2, RawHttp2, Worker, eventually, http2, post,
 };
 
 const ROUTE: &str = "/v1/completions";
@@ -389,4 +390,36 @@ fn a_budget_that_the_largest_body_does_not_fit_is_refused_at_start() {
     assert_eq!(refusal.code, Some(2));
     let text = refusal.output;
     assert!(text.contains("--max-body-memory 1000") && text.contains("--max-payload-size 1001"));
+}
+
+#[test]
+fn open_streams_count_beyond_the_first_of_a_connection() {
+    const STREAM: usize = 32 << 10;
+    let worker = Worker::obliging();
+    let gateway = Gateway::before([&worker]).flags(FLAGS).start();
+    let mut clients: Vec<RawHttp2> = (0..3).map(|_| RawHttp2::connect(&gateway)).collect();
+    let open = |client: &mut RawHttp2, streams: std::ops::Range<u32>| {
+        streams.for_each(|n| client.post(2 * n + 1, &[], false));
+    };
+    open(&mut clients[0], 0..8);
+    open(&mut clients[1], 0..128);
+    eventually("120 count", || held(&gateway) == 120 * STREAM);
+    open(&mut clients[0], 8..128);
+    eventually("240 count", || held(&gateway) == 240 * STREAM);
+    open(&mut clients[2], 0..27);
+    let refused: Vec<u32> = (0..3)
+        .map(|_| {
+            let frame = clients[2].frame_of(&[RST_STREAM]).expect("a refusal");
+            assert_eq!(frame.payload, [0, 0, 0, 7], "REFUSED_STREAM");
+            frame.stream
+        })
+        .collect();
+    assert_eq!((refused, held(&gateway)), (vec![49, 51, 53], LIMIT));
+    assert_eq!(gateway.metrics().sum_of("smg_http_responses_total", "body_memory_exhausted"), 3.0);
+    // What was given up can be had again.
+    clients[1].send(RST_STREAM, 0, 1 + 2 * 100, &[0, 0, 0, 8]);
+    eventually("one less", || held(&gateway) == LIMIT - STREAM);
+    drop(clients);
+    nothing_is_held(&gateway);
+    gateway.is_at_rest();
 }

@@ -3,9 +3,12 @@
 
 use std::io::Write;
 use std::net::TcpStream;
+use std::time::{Duration, Instant};
 
-use crate::harness::http2::{DATA, GOAWAY, HEADERS, PING, RST_STREAM, SETTINGS, WINDOW_UPDATE};
-use crate::harness::{Client, Exchange, Gateway, Http2, RawHttp2, Worker, eventually, http2};
+use crate::harness::http2::{
+    DATA, END_STREAM, GOAWAY, HEADERS, PING, RST_STREAM, SETTINGS, WINDOW_UPDATE,
+};
+use crate::harness::{Client, Exchange, Gate, Gateway, Http2, RawHttp2, Worker, eventually, http2};
 
 #[test]
 fn streams_that_are_given_up_as_they_are_opened_end_the_connection() {
@@ -145,6 +148,58 @@ fn a_connection_that_asks_for_nothing_is_closed() {
     assert!(client.frame_of(&[GOAWAY]).is_some(), "it is told");
     while client.frame().is_some() {}
     gateway.is_at_rest();
+}
+
+#[test]
+fn a_head_that_never_ends_ends_the_connection_when_its_streams_have_ended() {
+    // Part of a head; a whole frame of one; part of what is before a frame.
+    let unfinished = [
+        &[0, 0, 200, HEADERS, 0, 0, 0, 0, 5, 0x82][..],
+        &[0, 0, 0, HEADERS, 0, 0, 0, 0, 5],
+        &[0, 0, 1],
+    ];
+    for bytes in unfinished {
+        let told = Gate::default();
+        let opened = told.clone();
+        let worker = Worker::start(move |exchange| {
+            exchange.begin_events();
+            exchange.event("one");
+            opened.wait();
+            exchange.event("two");
+            exchange.end();
+        });
+        let gateway = Gateway::before([&worker]).flags("--header-read-timeout-secs 1").start();
+        let mut client = RawHttp2::connect(&gateway);
+        client.post(1, &[], false);
+        client.send(DATA, END_STREAM, 1, br#"{"model":"m","prompt":""}"#);
+        client.write_raw(bytes);
+        assert!(client.frame_of(&[GOAWAY]).is_some(), "in a second, and not in an hour");
+        told.open();
+        let mut answer = Vec::new();
+        while let Some(frame) = client.frame() {
+            if frame.kind == DATA {
+                answer.extend(frame.payload);
+            }
+        }
+        assert!(answer.ends_with(b"data: two\n\n"), "{}", String::from_utf8_lossy(&answer));
+        gateway.is_at_rest();
+    }
+}
+
+#[test]
+fn heads_that_follow_each_other_have_their_time_each() {
+    let worker = Worker::obliging();
+    let gateway = Gateway::before([&worker]).flags("--header-read-timeout-secs 1").start();
+    let mut client = RawHttp2::connect(&gateway);
+    client.post(1, &[], false);
+    let ping = [&[0, 0, 8, PING, 0, 0, 0, 0, 0][..], &[7; 8]].concat();
+    // At each moment a frame is unfinished, none of them for long.
+    client.write_raw(&ping[..5]);
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_millis(2500) {
+        client.write_raw(&[&ping[5..], &ping[..5]].concat());
+        assert_eq!(client.frame_of(&[PING, GOAWAY]).expect("a frame").kind, PING);
+    }
 }
 
 #[test]

@@ -237,3 +237,35 @@ fn the_address_of_the_client_is_that_of_its_connection() {
     let host = worker.url().trim_start_matches("http://").to_owned();
     assert_eq!(body, format!("127.0.0.1|a=1; b=2|{host}"));
 }
+
+#[test]
+fn heads_at_the_limits_reach_clients_of_http_2_too() {
+    let longest = Worker::start(|exchange| {
+        let _ = exchange.body();
+        // 64 KiB in all.
+        let head = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nx-long: ";
+        let value = vec![b'v'; (64 << 10) - head.len() - 4];
+        exchange.send(&[head, &value[..], b"\r\n\r\n{}"].concat());
+    });
+    let most = Worker::start(|exchange| {
+        let _ = exchange.body();
+        let lines = "x-many: 1\r\n".repeat(255);
+        exchange
+            .send(format!("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n{lines}\r\n{{}}").as_bytes());
+    });
+    for worker in [&longest, &most] {
+        let gateway = Gateway::before([worker]).start();
+        let body = br#"{"model":"m","prompt":"p"}"#;
+        let mut client = Client::connect(&gateway);
+        client.send(&post("/v1/completions", body));
+        let response = client.response();
+        assert_eq!((response.status(), response.text().as_str()), (200, "{}"));
+        let mut builder = h2::client::Builder::new();
+        builder.max_header_list_size(1 << 20);
+        let mut session = Http2::connect_with(&gateway, builder);
+        let answer = session.post("/v1/completions", body);
+        assert_eq!(answer.status, 200);
+        assert_eq!(answer.headers.len(), response.head.headers.len());
+        assert_eq!(answer.whole(), b"{}");
+    }
+}

@@ -1,7 +1,10 @@
 //! A worker breaks off after it has begun to answer. The client must see that, and nobody else must
 //! get the prompt.
 
-use crate::harness::{Client, Exchange, Gate, Gateway, Response, Worker, post};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use crate::harness::{Client, Exchange, Gate, Gateway, PATIENCE, Response, Worker, post};
 
 /// A fleet whose workers answer with `part` and die once the client has it.
 struct Broken {
@@ -85,6 +88,30 @@ fn half_an_event_is_told_apart_from_the_error_event() {
     let event = rest.strip_prefix("\n\n").expect("the half event is ended first");
     assert_eq!(error_event(event)["error"]["code"], "upstream_connection_closed");
     fleet.is_over();
+}
+
+#[test]
+fn a_client_of_http_1_0_gets_the_error_event_too() {
+    for die in [Exchange::close, Exchange::reset] {
+        let fleet = Broken::start(events, die);
+        let mut client = TcpStream::connect(fleet.gateway.addr()).expect("a connection");
+        client.set_read_timeout(Some(PATIENCE)).expect("a duration above 0");
+        let body = r#"{"model":"m","messages":[],"stream":true}"#;
+        let head = "POST /v1/chat/completions HTTP/1.0\r\nhost: g";
+        write!(client, "{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len()).expect("sent");
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"data: one\n\n") {
+            let mut piece = [0; 1024];
+            let received = client.read(&mut piece).expect("an answer");
+            assert!(received > 0, "{}", String::from_utf8_lossy(&answer));
+            answer.extend_from_slice(&piece[..received]);
+        }
+        fleet.client_has_it.open();
+        let mut rest = String::new();
+        client.read_to_string(&mut rest).expect("an orderly end");
+        assert_eq!(error_event(&rest)["error"]["code"], "upstream_connection_closed");
+        fleet.is_over();
+    }
 }
 
 #[test]

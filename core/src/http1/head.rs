@@ -6,6 +6,13 @@ pub const MAX_HEAD_BYTES: usize = 64 * 1024;
 /// Most header lines accepted; beyond it a request is answered 431.
 pub const MAX_HEADERS: usize = 256;
 
+/// Longest head that a response within the limits becomes when it is passed on: the request's id and its
+/// origin come from a head too.
+pub const MAX_REWRITTEN_HEAD_BYTES: usize = 3 * MAX_HEAD_BYTES;
+
+/// Most header lines of it.
+pub const MAX_REWRITTEN_HEADERS: usize = MAX_HEADERS + 32;
+
 /// Most names the `Connection` headers of one message may list. Each costs a comparison with
 /// every header, so the product is bounded by this.
 pub const MAX_CONNECTION_OPTIONS: usize = 32;
@@ -14,7 +21,7 @@ pub const MAX_CONNECTION_OPTIONS: usize = 32;
 pub const MAX_LEADING_EMPTY_LINES: usize = 4;
 
 /// A byte range of the buffer a head was parsed from. Buffers grow and move between reads, so
-/// heads hold ranges and not slices. At most [`MAX_HEAD_BYTES`], so 32 bits are enough.
+/// heads hold ranges and not slices. At most [`MAX_REWRITTEN_HEAD_BYTES`], so 32 bits are enough.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Span {
     pub start: u32,
@@ -36,9 +43,9 @@ impl Span {
         self.len() == 0
     }
 
-    /// The range from `start` to `end`, both at most [`MAX_HEAD_BYTES`].
+    /// The range from `start` to `end`, both at most [`MAX_REWRITTEN_HEAD_BYTES`].
     pub(super) fn new(start: usize, end: usize) -> Self {
-        debug_assert!(start <= end && end <= MAX_HEAD_BYTES);
+        debug_assert!(start <= end && end <= MAX_REWRITTEN_HEAD_BYTES);
         Self { start: start as u32, end: end as u32 }
     }
 

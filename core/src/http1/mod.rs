@@ -25,7 +25,7 @@ pub use head::{
     HeadCursor, MAX_CONNECTION_OPTIONS, MAX_HEAD_BYTES, MAX_HEADERS, MAX_LEADING_EMPTY_LINES, Span,
 };
 pub use request::{Method, RequestError, RequestHead, parse_request};
-pub use response::{ResponseError, ResponseHead, parse_response};
+pub use response::{ResponseError, ResponseHead, parse_response, parse_rewritten_response};
 pub use rewrite::{
     Authorization, ClientFraming, RequestRewrite, ResponseRewrite, write_request_head,
     write_response_head,

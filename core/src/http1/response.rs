@@ -4,7 +4,9 @@ use std::fmt;
 use std::mem::MaybeUninit;
 
 use super::fields::{BodyLength, FieldError, Framing, Header, Known, Transfer, collect, find};
-use super::head::{MAX_HEAD_BYTES, MAX_HEADERS, Span};
+use super::head::{
+    MAX_HEAD_BYTES, MAX_HEADERS, MAX_REWRITTEN_HEAD_BYTES, MAX_REWRITTEN_HEADERS, Span,
+};
 use super::syntax::{eq_ignore_case, trim_whitespace};
 
 /// A parsed response head. Its headers are in the vector given to [`parse_response`].
@@ -97,19 +99,38 @@ pub fn parse_response(
     to_head: bool,
     headers: &mut Vec<Header>,
 ) -> Result<Option<ResponseHead>, ResponseError> {
+    parse_within::<MAX_HEADERS>(buf, to_head, headers, MAX_HEAD_BYTES)
+}
+
+/// The same for a head of [`write_response_head`](super::write_response_head): with room for all that adds to
+/// one that [`parse_response`] let through.
+pub fn parse_rewritten_response(
+    buf: &[u8],
+    to_head: bool,
+    headers: &mut Vec<Header>,
+) -> Result<Option<ResponseHead>, ResponseError> {
+    parse_within::<MAX_REWRITTEN_HEADERS>(buf, to_head, headers, MAX_REWRITTEN_HEAD_BYTES)
+}
+
+fn parse_within<const LINES: usize>(
+    buf: &[u8],
+    to_head: bool,
+    headers: &mut Vec<Header>,
+    bytes: usize,
+) -> Result<Option<ResponseHead>, ResponseError> {
     headers.clear();
     if matches!(buf.first(), Some(b'\r' | b'\n')) {
         // httparse skips empty lines; before a response they are surplus bytes of the last one.
         return Err(ResponseError::StatusLine);
     }
-    let limited = &buf[..buf.len().min(MAX_HEAD_BYTES)];
-    let mut storage = [const { MaybeUninit::<httparse::Header<'_>>::uninit() }; MAX_HEADERS];
+    let limited = &buf[..buf.len().min(bytes)];
+    let mut storage = [const { MaybeUninit::<httparse::Header<'_>>::uninit() }; LINES];
     let mut parsed = httparse::Response::new(&mut []);
     let config = httparse::ParserConfig::default();
     let head_len =
         match config.parse_response_with_uninit_headers(&mut parsed, limited, &mut storage) {
             Ok(httparse::Status::Complete(len)) => len,
-            Ok(httparse::Status::Partial) if limited.len() == MAX_HEAD_BYTES => {
+            Ok(httparse::Status::Partial) if limited.len() == bytes => {
                 return Err(ResponseError::HeadTooLong);
             }
             Ok(httparse::Status::Partial) => return Ok(None),

@@ -97,7 +97,14 @@ impl Relay<'_> {
         }
         let sent = match self.pump(&mut flow, Framed { buf: out, start: 0 }).await {
             Ok(sent) => sent,
-            Err(sent) => return (Ending::ClientGone, sent),
+            Err(sent) => {
+                if framing == ClientFraming::CloseDelimited {
+                    // It may have closed its own side alone, and would take an orderly end for that of
+                    // the answer.
+                    self.writer.reset();
+                }
+                return (Ending::ClientGone, sent);
+            }
         };
         let Flow { reader, outgoing, body, cut, .. } = flow;
         if cut {
@@ -184,10 +191,12 @@ impl Relay<'_> {
         limit.map_or(FOR_EVER, Duration::from_secs)
     }
 
-    /// A broken stream of events ends with an error event; anything else is left visibly cut.
+    /// A broken stream of events ends with an error event, unless its length was promised; anything else is
+    /// left visibly cut.
     async fn tell_cut(&mut self, framing: ClientFraming, events: bool, at_event_end: bool) -> u64 {
-        if !events || framing != ClientFraming::Chunked {
-            if framing == ClientFraming::CloseDelimited {
+        let ended_by_close = framing == ClientFraming::CloseDelimited;
+        if !events || !(ended_by_close || framing == ClientFraming::Chunked) {
+            if ended_by_close {
                 // An orderly end would make it look whole.
                 self.writer.reset();
             } else {
@@ -195,28 +204,30 @@ impl Relay<'_> {
             }
             return 0;
         }
+        let event = self.error_event(at_event_end);
+        let told = if ended_by_close { event } else { last_chunks(&event) };
+        let length = told.len() as u64;
+        self.client.set_deadline(CLIENT_STALL);
+        // The client may be gone as well; there is nobody else to tell.
+        let _ = self.client.watch(self.writer.write_all(told, 0)).await;
+        length
+    }
+
+    fn error_event(&self, at_event_end: bool) -> Vec<u8> {
         let answer = ErrorAnswer::new(
             ErrorCode::UpstreamReset,
             "the worker closed the stream before its end; what was generated so far was delivered",
         );
-        let mut event = Vec::new();
-        if !at_event_end {
-            event.extend_from_slice(b"\n\n");
-        }
-        event.extend_from_slice(b"event: error\ndata: ");
-        event.extend_from_slice(&answer.body(self.request.anthropic()));
-        event.extend_from_slice(b"\n\n");
-        let (prefix, at) = chunk_prefix(event.len());
-        let mut chunk = prefix[at..].to_vec();
-        chunk.extend_from_slice(&event);
-        chunk.extend_from_slice(b"\r\n");
-        chunk.extend_from_slice(LAST_CHUNK);
-        let length = chunk.len() as u64;
-        self.client.set_deadline(CLIENT_STALL);
-        // The client may be gone as well; there is nobody else to tell.
-        let _ = self.client.watch(self.writer.write_all(chunk, 0)).await;
-        length
+        let before: &[u8] = if at_event_end { b"" } else { b"\n\n" };
+        let body = answer.body(self.request.anthropic());
+        [before, b"event: error\ndata: ", &body, b"\n\n"].concat()
     }
+}
+
+/// The chunk with `data`, and the end of the body.
+fn last_chunks(data: &[u8]) -> Vec<u8> {
+    let (prefix, at) = chunk_prefix(data.len());
+    [&prefix[at..], data, b"\r\n", LAST_CHUNK].concat()
 }
 
 /// Puts `x-smg-route` before the empty line that ends the head.

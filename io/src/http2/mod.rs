@@ -4,6 +4,7 @@
 //! request on it, served by the code that serves the others: routing, limits, keys, errors, counters
 //! and what happens when a client leaves are the same. Nothing of a request is understood here.
 
+mod frames;
 pub mod head;
 mod session;
 mod stream;

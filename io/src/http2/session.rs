@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use h2::server::{Builder, Connection, SendResponse};
@@ -12,9 +12,15 @@ use h2::{Reason, RecvStream};
 use http::Request;
 use tracing::debug;
 
+use super::frames::Frames;
 use super::transport::Transport;
 use super::{Start, stream};
+use crate::body_memory::Hold;
+use crate::http::access::{self, Outcome};
+use crate::http::answer::ErrorCode;
 use crate::http::read::KEEP_ALIVE;
+use crate::http::relay::Ending;
+use crate::http::route::Route;
 use crate::http::watchdog::Watchdog;
 use crate::runtime::clock;
 use crate::shard::{ConnectionState, EndedBy, Shard};
@@ -34,6 +40,10 @@ const CONNECTION_WINDOW: u32 = 16 * STREAM_WINDOW;
 const MAX_HEADER_LIST: u32 = 96 << 10;
 /// Bytes of an answer that wait for their turn on the connection.
 const SEND_BUFFER: usize = 64 << 10;
+/// Streams of a connection that take nothing of the budget of bodies but for what they hold of one.
+const FREE_STREAMS: usize = 8;
+/// What each further one takes of it while it is served: about what it costs beside its head and body.
+const STREAM_BYTES: usize = 32 << 10;
 /// Streams a client may give up at once ...
 const GIVEN_UP_BURST: u32 = 400;
 /// ... and per second for long; beyond, the connection ends.
@@ -51,7 +61,9 @@ pub async fn serve(shard: Rc<Shard>, start: Start) {
     state.idle.set(true);
     state.ended_by(EndedBy::Asking);
     let limit = Duration::from_secs(shard.shared.config.limits.header_read_timeout_secs);
-    let handshake = builder().handshake::<_, Bytes>(Transport::new(transport, received));
+    let transport = Transport::new(transport, received);
+    let frames = transport.frames();
+    let handshake = builder().handshake::<_, Bytes>(transport);
     let connection = match monoio::time::timeout(limit, handshake).await {
         Ok(Ok(connection)) => connection,
         Ok(Err(error)) => {
@@ -62,6 +74,13 @@ pub async fn serve(shard: Rc<Shard>, start: Start) {
     let session = Session {
         served: Rc::new(Served::default()),
         watchdog: Watchdog::new(limit),
+        head: HeadLimit {
+            limit,
+            frames,
+            unfinished: None,
+            was_late: false,
+            watchdog: Watchdog::new(FOR_EVER),
+        },
         busy: false,
         leaving: false,
         counted: None,
@@ -91,6 +110,7 @@ struct Session {
     state: Rc<ConnectionState>,
     served: Rc<Served>,
     watchdog: Watchdog,
+    head: HeadLimit,
     /// Streams are being served.
     busy: bool,
     /// The client has been told that the connection ends.
@@ -102,6 +122,8 @@ enum Event {
     Stream(Box<(Request<RecvStream>, SendResponse<Bytes>)>),
     AskedToLeave,
     Deadline,
+    /// No stream can begin before it is complete; those that have begun may end.
+    HeadIsLate,
     Ended,
 }
 
@@ -118,7 +140,11 @@ impl Session {
                 }
                 Event::AskedToLeave => self.take_leave(FAREWELL),
                 Event::Deadline if !self.leaving => self.take_leave(FAREWELL),
-                Event::Deadline | Event::Ended => return,
+                Event::HeadIsLate if self.busy => {
+                    debug!(target: "smg::http", "an HTTP/2 head was not complete in time");
+                    self.take_leave(FAREWELL);
+                }
+                Event::HeadIsLate | Event::Deadline | Event::Ended => return,
             }
         }
     }
@@ -133,6 +159,8 @@ impl Session {
             self.watchdog.set(match (self.busy, self.leaving) {
                 (true, _) => FOR_EVER,
                 (false, false) => KEEP_ALIVE,
+                // There is no telling what it is doing.
+                (false, true) if self.head.was_late => FAREWELL,
                 (false, true) => LAST_ANSWER,
             });
         }
@@ -153,11 +181,22 @@ impl Session {
         if event.is_ready() {
             return event;
         }
+        if self.head.poll(cx).is_ready() {
+            return Poll::Ready(Event::HeadIsLate);
+        }
         self.watchdog.poll(cx).map(|()| Event::Deadline)
     }
 
-    fn open(&mut self, request: Request<RecvStream>, respond: SendResponse<Bytes>) {
+    fn open(&mut self, request: Request<RecvStream>, mut respond: SendResponse<Bytes>) {
         self.counted.get_or_insert_with(|| Counted::new(&self.shard));
+        let mut share = Hold::above(0);
+        if self.served.count.get() >= FREE_STREAMS
+            && share.cover(&self.shard.shared.body_memory, STREAM_BYTES).is_err()
+        {
+            // So that the client knows it may send the request again (RFC 9113 §8.7).
+            respond.send_reset(Reason::REFUSED_STREAM);
+            return self.refused();
+        }
         let place = Served::place(&self.served);
         let (shard, client_addr) = (self.shard.clone(), self.client_addr.clone());
         drop(monoio::spawn(async move {
@@ -165,12 +204,22 @@ impl Session {
             shard
                 .contain(async move {
                     let ended = stream::serve(inner, request, respond, client_addr).await;
+                    drop(share);
                     if ended == stream::Ended::Abandoned {
                         place.0.given_up();
                     }
                 })
                 .await;
         }));
+    }
+
+    /// Counts and logs a request that was refused unread.
+    fn refused(&self) {
+        let error = Some(ErrorCode::BodyMemoryExhausted);
+        self.shard.cells().response(Route::Unknown, 503, error);
+        let ending = Some(Ending::NotSent);
+        let outcome = Outcome { status: 503, error, ending, ..Outcome::default() };
+        access::log(None, b"", Instant::now(), &outcome);
     }
 
     /// Tells the client to open no more streams; the connection ends with those that are open.
@@ -180,6 +229,33 @@ impl Session {
         if !self.busy {
             self.watchdog.set(patience);
         }
+    }
+}
+
+/// The time a client has for a head, or a frame that is not of a body.
+struct HeadLimit {
+    limit: Duration,
+    frames: Rc<RefCell<Frames>>,
+    /// The one that `watchdog` is set for.
+    unfinished: Option<u64>,
+    was_late: bool,
+    watchdog: Watchdog,
+}
+
+impl HeadLimit {
+    /// Ready when one has taken too long, said once.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let unfinished = self.frames.borrow().unfinished();
+        if unfinished != self.unfinished {
+            self.unfinished = unfinished;
+            self.watchdog.set(if unfinished.is_some() { self.limit } else { FOR_EVER });
+        }
+        let late = self.watchdog.poll(cx);
+        if late.is_ready() {
+            self.was_late = true;
+            self.watchdog.set(FOR_EVER);
+        }
+        late
     }
 }
 

@@ -9,7 +9,7 @@ use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
 use http::{Request, Response};
 use smg_core::http1::{
-    BodyLength, ChunkedDecoder, LAST_CHUNK, ResponseHead, chunk_prefix, parse_response,
+    BodyLength, ChunkedDecoder, LAST_CHUNK, ResponseHead, chunk_prefix, parse_rewritten_response,
 };
 use tracing::debug;
 
@@ -175,7 +175,7 @@ async fn answer_head(
 ) -> Result<Option<(ResponseHead, Response<()>)>, Gone> {
     let mut headers = Vec::new();
     loop {
-        match parse_response(buf, to_head, &mut headers) {
+        match parse_rewritten_response(buf, to_head, &mut headers) {
             Ok(Some(head)) => {
                 let Some(response) = head::response(buf, &head, &headers) else { return Ok(None) };
                 if !head.is_interim() {

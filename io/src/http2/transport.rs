@@ -1,14 +1,17 @@
 //! A connection of the relay as the `h2` crate wants it: polled reads and writes.
 
+use std::cell::RefCell;
 use std::future::Future;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use monoio::time::{Sleep, sleep};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::frames::Frames;
 use crate::http::transport::{Reader, Writer};
 
 /// Bytes of a read while little comes.
@@ -34,6 +37,8 @@ pub struct Transport {
     received: Vec<u8>,
     handed: usize,
     read_size: usize,
+    /// Of what was handed on.
+    frames: Rc<RefCell<Frames>>,
     state: State,
     gathered: Vec<u8>,
     /// Bytes read and dropped since this side has ended.
@@ -59,10 +64,16 @@ impl Transport {
             received,
             handed: 0,
             read_size: FIRST_READ,
+            frames: Rc::default(),
             state: State::Idle(writer),
             gathered: Vec::new(),
             discarded: 0,
         }
+    }
+
+    /// The frames that the peer sends.
+    pub fn frames(&self) -> Rc<RefCell<Frames>> {
+        self.frames.clone()
     }
 
     /// Ready when no write is under way.
@@ -150,6 +161,7 @@ impl AsyncRead for Transport {
         let waiting = &self.received[self.handed..];
         let taken = waiting.len().min(buf.remaining());
         buf.put_slice(&waiting[..taken]);
+        self.frames.borrow_mut().take(&waiting[..taken]);
         self.handed += taken;
         Poll::Ready(Ok(()))
     }

@@ -295,6 +295,11 @@ impl RawHttp2 {
         self.stream.write_all(&frame).is_ok()
     }
 
+    /// Sends bytes that are no whole frame.
+    pub fn write_raw(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).expect("the gateway takes bytes");
+    }
+
     /// From now on a frame that the gateway does not take at once counts as not taken.
     pub fn stop_waiting_to_send(&self) {
         self.stream.set_write_timeout(Some(Duration::from_secs(1))).expect("a duration above 0");
