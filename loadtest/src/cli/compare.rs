@@ -10,7 +10,7 @@ use clap::ValueEnum;
 use smg_loadtest::compare::{CompareOptions, CompareReport, Scenario, compare, html};
 use smg_loadtest::runtime::allowed_cpus;
 
-use super::{CpuList, Failure, cpu_list, seconds, signal};
+use super::{CpuList, Failure, seconds, signal, usable_cpu_list};
 
 /// Measure gateways side by side: what they cost, and what their routing is worth.
 ///
@@ -47,11 +47,11 @@ pub struct Args {
     routing: routing::RoutingArgs,
 
     /// CPUs of the gateway [default: the first allowed one]
-    #[arg(long, value_name = "LIST", value_parser = cpu_list)]
+    #[arg(long, value_name = "LIST", value_parser = usable_cpu_list)]
     gateway_cpus: Option<CpuList>,
 
     /// CPUs of engines and client [default: the second allowed one]
-    #[arg(long, value_name = "LIST", value_parser = cpu_list)]
+    #[arg(long, value_name = "LIST", value_parser = usable_cpu_list)]
     load_cpus: Option<CpuList>,
 
     /// Write the result as JSON to this file as well

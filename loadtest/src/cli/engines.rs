@@ -5,7 +5,7 @@ use std::time::Duration;
 use smg_loadtest::engine::Profile;
 use smg_loadtest::server::{EngineKind, Fleet, FleetOptions, InstantOptions};
 
-use super::{CpuList, Failure, cpu_list, milliseconds, waiting};
+use super::{CpuList, Failure, milliseconds, usable_cpu_list, waiting};
 
 /// Start simulated engines, one port each, until stopped.
 ///
@@ -34,7 +34,7 @@ pub struct Args {
     model: String,
 
     /// CPUs the engines may use, such as 1 or 0-3,8
-    #[arg(long, value_name = "LIST", value_parser = cpu_list)]
+    #[arg(long, value_name = "LIST", value_parser = usable_cpu_list)]
     cpus: Option<CpuList>,
 
     /// Never sleep while there is nothing to do, at the cost of a whole CPU

@@ -136,6 +136,23 @@ fn cpu_list(text: &str) -> Result<CpuList, String> {
     Ok(CpuList(cpus))
 }
 
+/// Reads a CPU list all of which this process may use.
+fn usable_cpu_list(text: &str) -> Result<CpuList, String> {
+    let list = cpu_list(text)?;
+    among(list, &smg_loadtest::runtime::allowed_cpus())
+}
+
+fn among(list: CpuList, allowed: &[usize]) -> Result<CpuList, String> {
+    match list.0.iter().find(|cpu| !allowed.contains(cpu)) {
+        Some(missing) => {
+            let allowed: Vec<String> = allowed.iter().map(usize::to_string).collect();
+            let allowed = allowed.join(", ");
+            Err(format!("CPU {missing} cannot be used; this process may run on {allowed}"))
+        }
+        None => Ok(list),
+    }
+}
+
 /// What --busy-poll asks for.
 fn waiting(busy_poll: bool) -> Waiting {
     if busy_poll { Waiting::BusyPoll } else { Waiting::Sleep }
@@ -197,5 +214,9 @@ mod tests {
         for wrong in ["", "2-1", "a", "0,", "5000"] {
             assert!(cpu_list(wrong).is_err(), "{wrong}");
         }
+        let usable = |text| among(cpu_list(text).unwrap(), &[0, 1, 4]);
+        assert_eq!(usable("0,4").unwrap().0, [0, 4]);
+        let error = "CPU 2 cannot be used; this process may run on 0, 1, 4";
+        assert_eq!(usable("0-4").unwrap_err(), error);
     }
 }

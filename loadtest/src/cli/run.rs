@@ -18,7 +18,7 @@ use smg_loadtest::runtime;
 use witness::Witnesses;
 use workload::{Workload, WorkloadArgs};
 
-use super::{CpuList, Failure, cpu_list, print_report, seconds, signal, waiting};
+use super::{CpuList, Failure, print_report, seconds, signal, usable_cpu_list, waiting};
 
 /// Put load on a server and measure it.
 ///
@@ -56,7 +56,7 @@ pub struct Args {
     json: Option<PathBuf>,
 
     /// CPUs to run on, such as 1 or 0-3,8
-    #[arg(long, value_name = "LIST", value_parser = cpu_list)]
+    #[arg(long, value_name = "LIST", value_parser = usable_cpu_list)]
     cpus: Option<CpuList>,
 
     /// Never sleep while there is nothing to do, at the cost of a whole CPU: wake-up times of the
