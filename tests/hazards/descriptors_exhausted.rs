@@ -1,6 +1,6 @@
 //! The process may not have as many descriptors as it takes to start, or as there are clients.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::harness::{Client, Gateway, Refusal, Worker, chat, eventually};
 
@@ -25,6 +25,30 @@ fn clients_are_served_again_once_others_have_left() {
     for _ in 0..20 {
         assert_eq!(Client::connect(&gateway).ask("hello").status(), 200);
     }
+}
+
+#[test]
+fn a_scrape_that_waits_meanwhile_does_not_fill_the_log() {
+    let worker = Worker::obliging();
+    let gateway = Gateway::before([&worker])
+        .flags("--shards 1 --header-read-timeout-secs 3600")
+        .limit(libc::RLIMIT_NOFILE, 64)
+        .start();
+    let _crowd: Vec<Client> = (0..120).map(|_| Client::connect(&gateway)).collect();
+    eventually("the gateway is out of descriptors", || {
+        gateway.log().contains("cannot accept connections")
+    });
+    // A question to the worker that ends may leave its descriptor to one of them.
+    let scraper = || Client::connect_to(gateway.metrics_addr()).expect("the kernel takes it");
+    let _scrapers: Vec<Client> = (0..8).map(|_| scraper()).collect();
+    let failed = || gateway.log().matches("accept failed").count();
+    eventually("the scrape cannot be accepted", || failed() > 0);
+    let before = Instant::now();
+    std::thread::park_timeout(Duration::from_secs(3));
+    // One whenever five seconds are over.
+    let most = 2 + before.elapsed().as_secs() as usize / 5;
+    assert!(failed() <= most, "{} lines: {}", failed(), gateway.log());
+    assert!(gateway.log().contains("ulimit -n"), "{}", gateway.log());
 }
 
 #[test]

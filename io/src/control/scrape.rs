@@ -12,6 +12,8 @@ use smg_core::http1::{
 use tracing::warn;
 
 use super::seam::{Class, Runtime, Stream, timeout};
+use crate::runtime::descriptors::{self, WARN_EVERY};
+use crate::runtime::seldom::Seldom;
 
 /// Connections served at a time; scrapers are few.
 const MAX_CONNECTIONS: usize = 64;
@@ -45,6 +47,7 @@ pub async fn serve<R: Runtime>(
     page: Rc<dyn Fn(Asked<'_>) -> Page>,
 ) {
     let open = Rc::new(Cell::new(0));
+    let mut warnings = Seldom::new(WARN_EVERY);
     loop {
         match runtime.accept(&listener).await {
             Ok(stream) if open.get() < MAX_CONNECTIONS => {
@@ -58,7 +61,10 @@ pub async fn serve<R: Runtime>(
             }
             Ok(_) => {}
             Err(error) => {
-                warn!(target: "smg::control", %error, "accept failed");
+                if warnings.is_due() {
+                    let remedy = descriptors::remedy(&error);
+                    warn!(target: "smg::control", %error, "accept failed{remedy}");
+                }
                 runtime.sleep(ACCEPT_PAUSE).await;
             }
         }

@@ -2,6 +2,10 @@
 
 use std::io;
 use std::os::fd::RawFd;
+use std::time::Duration;
+
+/// Between two warnings of one listener that it cannot accept.
+pub const WARN_EVERY: Duration = Duration::from_secs(5);
 
 /// Which of `events` (`POLLIN` and its like) `fd` is ready for right now, and `POLLERR`, `POLLHUP` or
 /// `POLLNVAL` if they apply; 0 if none.

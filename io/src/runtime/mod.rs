@@ -11,4 +11,5 @@ pub mod huge_pages;
 pub mod mailbox;
 pub mod memory;
 pub mod reachability;
+pub mod seldom;
 pub mod slice;

@@ -16,19 +16,19 @@ use crate::http::cors::Cors;
 use crate::http::refusal;
 use crate::http::transport;
 use crate::http2;
+use crate::runtime::descriptors::WARN_EVERY;
 use crate::runtime::guard;
+use crate::runtime::seldom::Seldom;
 use crate::tls::{self, TlsServer};
 
 /// After an accept that failed for want of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 /// Refused connections that are kept at a time until they have seen why; others are closed at once.
 const MAX_REFUSING: usize = 64;
-/// Between two warnings about failed accepts.
-const WARN_EVERY: Duration = Duration::from_secs(5);
 
 /// Accepts until the listener is shut down.
 pub async fn run(shard: Rc<Shard>, listener: TcpListener) {
-    let mut last_warning = None::<std::time::Instant>;
+    let mut warnings = Seldom::new(WARN_EVERY);
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => {
@@ -46,8 +46,7 @@ pub async fn run(shard: Rc<Shard>, listener: TcpListener) {
             }
             Err(_) if shard.closing() => return,
             Err(error) => {
-                if last_warning.is_none_or(|at| at.elapsed() > WARN_EVERY) {
-                    last_warning = Some(std::time::Instant::now());
+                if warnings.is_due() {
                     warn!(target: "smg::http", %error,
                         "cannot accept connections; raise the open-file limit (ulimit -n) if it is \
                          exhausted");

@@ -255,14 +255,17 @@ impl Gateway {
         (Ipv4Addr::LOCALHOST, self.port).into()
     }
 
+    pub fn metrics_addr(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.metrics_port).into()
+    }
+
     fn probe_addr(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.probe_port).into()
     }
 
     #[track_caller]
     pub fn metrics(&self) -> Metrics {
-        let mut client =
-            Client::connect_to((Ipv4Addr::LOCALHOST, self.metrics_port).into()).expect("a scrape");
+        let mut client = Client::connect_to(self.metrics_addr()).expect("a scrape");
         let page = client.get("/metrics").expect("a page of metrics");
         assert_eq!(page.status(), 200);
         Metrics::parse(&page.text())
