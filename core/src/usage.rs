@@ -10,6 +10,9 @@ use crate::http1::parse_decimal;
 /// Bytes of the end of an answer that are looked at.
 pub const TAIL_BYTES: usize = 1024;
 
+/// Larger counts are none: no engine takes or makes as many tokens for one answer.
+pub const MAX_TOKENS: u64 = 1 << 32;
+
 /// Token counts, where the engine gave them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
@@ -75,13 +78,13 @@ fn ends_with_any(bytes: &[u8], ends: [&[u8]; 2]) -> bool {
     ends.iter().any(|end| bytes.ends_with(end))
 }
 
-/// The number after a key: white space, a colon, white space, digits.
+/// The number after a key, up to [`MAX_TOKENS`]: white space, a colon, white space, digits.
 fn number(bytes: &[u8]) -> Option<u64> {
     let value = bytes.trim_ascii_start().strip_prefix(b":")?.trim_ascii_start();
     let end = value.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(value.len());
     // Tokens are counted: what goes on as a fraction or an exponent is no count.
     let is_whole = !matches!(value.get(end), Some(b'.' | b'e' | b'E'));
-    parse_decimal(&value[..end]).filter(|_| is_whole)
+    parse_decimal(&value[..end]).filter(|&count| is_whole && count <= MAX_TOKENS)
 }
 
 #[cfg(test)]
@@ -107,6 +110,7 @@ mod tests {
             assert_eq!(usage(text), (Some(7), Some(3)), "{text}");
         }
         assert_eq!(usage(r#"{"usage":{"prompt_tokens":5,"total_tokens":5}}"#), (Some(5), None));
+        assert_eq!(usage(r#"{"output_tokens":4294967296}"#), (None, Some(MAX_TOKENS)));
     }
 
     #[test]
@@ -121,6 +125,7 @@ mod tests {
             r#"{"max_completion_tokens":5}"#,
             r#"{"prompt_tokens_details":{"cached_tokens":1}}"#,
             r#"{"prompt_tokens":99999999999999999999}"#,
+            r#"{"prompt_tokens":9223372036854775808,"completion_tokens":4294967297}"#,
             // Written by a model.
             r#"{"content":"{\"prompt_tokens\": 9, \"completion_tokens\":9}"}"#,
         ] {

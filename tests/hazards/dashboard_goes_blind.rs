@@ -57,6 +57,25 @@ fn tokens_of_plain_answers_are_counted_and_errors_are_not() {
 }
 
 #[test]
+fn counts_no_engine_can_have_are_not_added() {
+    let worker = Worker::start(|exchange| {
+        let absurd = exchange.mentions("absurd");
+        let count = if absurd { 1u64 << 63 } else { 7 };
+        let usage =
+            format!(r#"{{"usage":{{"prompt_tokens":{count},"completion_tokens":{count}}}}}"#);
+        exchange.answer(200, usage.as_bytes());
+    });
+    let gateway = Gateway::before([&worker]).start();
+    for text in ["hello", "absurd", "absurd", "hello"] {
+        assert_eq!(Client::connect(&gateway).ask(text).status(), 200);
+    }
+    for kind in ["input", "output"] {
+        let labels = format!("{CHAT},token_type=\"{kind}\"");
+        assert_eq!(gateway.metrics().sum_of("smg_router_tokens_total", &labels), 14.0, "{kind}");
+    }
+}
+
+#[test]
 fn outcomes_and_runs_of_failures_are_counted_per_worker() {
     let good = Worker::obliging();
     let bad = Worker::start(|exchange| exchange.answer(500, b"{}"));

@@ -12,9 +12,9 @@ impl Counter {
         self.add(1);
     }
 
-    /// Adds `n`. Not an atomic addition: only the owning thread writes.
+    /// Adds `n`; at its largest value it stays. Not an atomic addition: only the owning thread writes.
     pub fn add(&self, n: u64) {
-        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+        self.0.store(self.0.load(Ordering::Relaxed).saturating_add(n), Ordering::Relaxed);
     }
 
     /// Starts over. Only the owning thread may.
@@ -97,6 +97,15 @@ pub struct HistogramTotal {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_count_never_falls() {
+        let counter = Counter::default();
+        for _ in 0..3 {
+            counter.add(1 << 63);
+        }
+        assert_eq!(counter.get(), u64::MAX);
+    }
 
     #[test]
     fn a_value_on_a_bound_belongs_below_it() {

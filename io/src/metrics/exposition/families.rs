@@ -67,7 +67,7 @@ impl Page<'_> {
 
     /// A count over all shards.
     pub(super) fn sum(&self, cell: impl Fn(&ShardCells) -> u64) -> u64 {
-        self.shards.iter().map(cell).sum()
+        self.shards.iter().map(cell).fold(0, u64::saturating_add)
     }
 
     /// A histogram over all shards.
