@@ -1,6 +1,9 @@
 //! A worker's health comes and goes, or its host swallows connections.
 
+use std::io::Write;
 use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::harness::{Client, Gateway, Worker, eventually};
 
@@ -110,6 +113,31 @@ fn a_worker_that_fails_to_say_what_it_serves_is_asked_again() {
     let gateway = Gateway::before([&worker]).flags("--worker-startup-check-interval 1").start();
     assert_eq!(Client::connect(&gateway).ask("hello").status(), 200, "it serves model m");
     assert!(gateway.log().contains("its model is not known yet"), "{}", gateway.log());
+}
+
+#[test]
+fn a_worker_that_fails_in_turn_in_different_ways_does_not_fill_the_log() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("http://{}", listener.local_addr().expect("its address"));
+    let checks = Arc::new(AtomicUsize::new(0));
+    let counted = checks.clone();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            if counted.fetch_add(1, Ordering::SeqCst) % 2 == 0 {
+                // The gateway may have hung up.
+                let _ = stream.write_all(b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n");
+            }
+        }
+    });
+    let gateway = Gateway::before([])
+        .and_unready(&url)
+        .flags("--worker-startup-check-interval 1")
+        .start_without_waiting();
+    eventually("it is checked again and again", || checks.load(Ordering::SeqCst) >= 8);
+    let log = gateway.log();
+    let lines = log.matches("worker is not up yet").count();
+    // A reset or an end of the connection, and the status; and another of them after a minute.
+    assert!((2..=5).contains(&lines), "{lines} lines: {log}");
 }
 
 fn becomes(gateway: &Gateway, worker: &Worker, health: f64) {

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::net::TcpListener;
+use std::time::Duration;
 
 use crate::harness::{
     Certificate, Client, Exchange, Gateway, Launch, Refusal, Worker, chat, eventually, post,
@@ -104,6 +105,21 @@ fn a_certificate_that_cannot_be_trusted_keeps_its_worker_out_and_is_named() {
         assert_eq!(gateway.readiness(), Some(503));
         assert_eq!(worker.dispatched(), 0);
     }
+}
+
+#[test]
+fn a_certificate_that_has_expired_is_named_once_and_not_at_every_check() {
+    let expired = Certificate::expired();
+    let worker = Worker::secure(expired.server_config(None), Exchange::until_abandoned);
+    let flags =
+        format!("--ca-cert-paths {} --worker-startup-check-interval 1", expired.authority_path());
+    let gateway = Gateway::before([]).flags(&flags).and_unready(&worker.url()).start();
+    let lines = || gateway.log().matches("worker is not up yet").count();
+    eventually("the reason is logged", || lines() > 0);
+    assert!(gateway.log().contains("xpired"), "{}", gateway.log());
+    // It says how many seconds ago, another number each time.
+    std::thread::park_timeout(Duration::from_secs(5));
+    assert_eq!(lines(), 1, "{}", gateway.log());
 }
 
 #[test]

@@ -13,6 +13,7 @@ use tracing::{info, warn};
 
 use super::http::{Question, Reply, ask};
 use super::loads::{LoadReports, Monitor};
+use super::reasons::Reasons;
 use super::registry::{Record, Registry, Signal};
 use super::resolver::Resolver;
 use super::seam::{Class, Runtime};
@@ -103,6 +104,7 @@ impl<R: Runtime> Life<R> {
         let startup = self.shared.config.startup;
         let deadline = Instant::now() + Duration::from_secs(startup.worker_timeout_secs);
         let interval = Duration::from_secs(startup.worker_check_interval_secs);
+        let mut logged = Reasons::default();
         loop {
             match self.probe().await {
                 Ok(addr) => match self.learn(addr).await {
@@ -110,9 +112,9 @@ impl<R: Runtime> Life<R> {
                     Ok(model) => {
                         return self.record.leaves_in().is_none().then_some((addr, model));
                     }
-                    Err(reason) => self.is_not_up(reason),
+                    Err(reason) => self.is_not_up(&mut logged, reason),
                 },
-                Err(NotUp { reason, .. }) => self.is_not_up(reason),
+                Err(NotUp { reason, .. }) => self.is_not_up(&mut logged, reason),
             }
             if Instant::now() + interval > deadline {
                 warn!(target: "smg::workers", worker = %self.url(),
@@ -126,10 +128,11 @@ impl<R: Runtime> Life<R> {
         }
     }
 
-    fn is_not_up(&self, reason: String) {
-        if self.record.last_error.replace(reason.clone()) != reason {
+    fn is_not_up(&self, logged: &mut Reasons, reason: String) {
+        if logged.is_news(&reason, Instant::now()) {
             info!(target: "smg::workers", worker = %self.url(), %reason, "worker is not up yet");
         }
+        self.record.last_error.replace(reason);
     }
 
     async fn probe_until_removed(&self, id: WorkerId, mut addr: SocketAddr) {

@@ -9,6 +9,7 @@ pub mod on_glommio;
 pub mod on_monoio;
 pub mod pacing;
 mod questions;
+mod reasons;
 pub mod registry;
 pub mod resolver;
 pub mod scrape;

@@ -29,13 +29,25 @@ impl Certificate {
     }
 
     pub fn naming(names: &[&str]) -> Self {
+        Self::with(names, |_| {})
+    }
+
+    /// One that was valid until long ago.
+    pub fn expired() -> Self {
+        Self::with(&["localhost", "127.0.0.1"], |params| {
+            params.not_after = rcgen::date_time_ymd(2020, 1, 1);
+        })
+    }
+
+    fn with(names: &[&str], change: impl FnOnce(&mut CertificateParams)) -> Self {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("smg-hazards-tls-{}-{number}", std::process::id());
         let directory = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&directory).expect("a directory for certificates");
         let authority = format!("authority {number}");
-        let (pem, key_pem, authority_pem, certificate) = issue(&authority, names, directory);
+        let (pem, key_pem, authority_pem, certificate) =
+            issue(&authority, names, change, directory);
         for (file, text) in [("cert.pem", pem), ("key.pem", key_pem), ("ca.pem", authority_pem)] {
             std::fs::write(certificate.directory.join(file), text).expect("a file for it");
         }
@@ -102,6 +114,7 @@ impl Drop for Certificate {
 fn issue(
     authority: &str,
     names: &[&str],
+    change: impl FnOnce(&mut CertificateParams),
     directory: PathBuf,
 ) -> (String, String, String, Certificate) {
     let authority_key = KeyPair::generate().expect("a key");
@@ -113,7 +126,8 @@ fn issue(
     let issuer = Issuer::new(authority, authority_key);
     let key = KeyPair::generate().expect("a key");
     let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
-    let params = CertificateParams::new(names).expect("names");
+    let mut params = CertificateParams::new(names).expect("names");
+    change(&mut params);
     let cert = params.signed_by(&key, &issuer).expect("a certificate");
     let (pem, key_pem, authority_pem) = (cert.pem(), key.serialize_pem(), authority_cert.pem());
     let certificate = Certificate {
