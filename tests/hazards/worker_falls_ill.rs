@@ -123,7 +123,7 @@ fn a_worker_that_fails_in_turn_in_different_ways_does_not_fill_the_log() {
     let counted = checks.clone();
     std::thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
-            if counted.fetch_add(1, Ordering::SeqCst) % 2 == 0 {
+            if counted.fetch_add(1, Ordering::SeqCst).is_multiple_of(2) {
                 // The gateway may have hung up.
                 let _ = stream.write_all(b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n");
             }
