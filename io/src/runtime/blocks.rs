@@ -59,6 +59,15 @@ struct Block {
 #[derive(Debug, Default)]
 struct Hints([AtomicUsize; CLASSES]);
 
+impl Hints {
+    /// The block at `index` may have room for pieces of any class.
+    fn look_at(&self, index: usize) {
+        for hint in &self.0 {
+            hint.fetch_min(index, Ordering::Relaxed);
+        }
+    }
+}
+
 // SAFETY: a block only says where its memory is; what is there belongs to who has the piece.
 unsafe impl Send for Block {}
 // SAFETY: the same; the bits are atomic.
@@ -150,6 +159,7 @@ impl Blocks {
             hints: self.hints.clone(),
             give: provider.give,
         });
+        self.hints.look_at(self.blocks.len());
         self.blocks.push(Arc::downgrade(&block));
         Some((block.take(units)?, block))
     }
@@ -159,9 +169,7 @@ impl Blocks {
         self.blocks.swap_remove(at);
         if let Some(moved) = self.blocks.get(at).and_then(Weak::upgrade) {
             moved.index.store(at, Ordering::Relaxed);
-            for hint in &self.hints.0 {
-                hint.fetch_min(at, Ordering::Relaxed);
-            }
+            self.hints.look_at(at);
         }
     }
 }
