@@ -66,7 +66,7 @@ fn counts_no_engine_can_have_are_not_added() {
         exchange.answer(200, usage.as_bytes());
     });
     let gateway = Gateway::before([&worker]).start();
-    for text in ["hello", "absurd", "absurd", "hello"] {
+    for text in ["hello", "absurd", "absurd", "absurd", "hello"] {
         assert_eq!(Client::connect(&gateway).ask(text).status(), 200);
     }
     for kind in ["input", "output"] {
