@@ -11,6 +11,23 @@ use smg_core::policy::ring::HashRing;
 
 use crate::config::{OverloadConfig, WorkerUrl};
 
+/// Longest name of a model, and of what else workers are told or say about themselves, in bytes.
+pub const MAX_NAME_BYTES: usize = 512;
+
+/// Whether `name` can be one: it goes into labels of metrics, into log lines and answers.
+///
+/// # Errors
+/// Why not, beginning with `what`.
+pub fn check_name(what: &str, name: &str) -> Result<(), String> {
+    if name.len() > MAX_NAME_BYTES {
+        return Err(format!("{what} is longer than {MAX_NAME_BYTES} bytes"));
+    }
+    if name.chars().any(char::is_control) {
+        return Err(format!("{what} must not contain control characters"));
+    }
+    Ok(())
+}
+
 /// One immutable epoch, published by the control plane.
 #[derive(Debug, Default)]
 pub struct Fleet {

@@ -45,6 +45,7 @@ mod too_many_per_second;
 mod transport_alters_what_is_relayed;
 mod upload_is_slow;
 mod worker_answers_before_it_has_read;
+mod worker_answers_too_much;
 mod worker_dies_before_first_byte;
 mod worker_dies_mid_stream;
 mod worker_falls_ill;

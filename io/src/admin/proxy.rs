@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::JSON;
-use crate::control::http::{Question, Reply, ask};
+use crate::control::http::{MAX_PAGE, Question, Reply, ask};
 use crate::control::on_monoio::Monoio;
 use crate::fleet::Worker;
 use crate::http::answer::{ErrorAnswer, ErrorCode};
@@ -33,6 +33,7 @@ async fn question(
         tls: &shared.tls.workers,
         path: &path,
         authorization: worker.authorization.as_deref(),
+        most: MAX_PAGE,
     };
     ask(Monoio, question, limit).await
 }

@@ -4,12 +4,13 @@ use serde_json::Value;
 use smg_core::policy::PolicyKind;
 
 use crate::config::{OverloadConfig, Secret};
+use crate::control::MODEL_LABELS;
 use crate::control::Update;
-use crate::fleet::WorkerSpec;
+use crate::fleet::{WorkerSpec, check_name};
 
 /// Most labels of one worker.
 const MAX_LABELS: usize = 64;
-/// Longest label, key or model name in bytes.
+/// Longest label or key in bytes.
 const MAX_TEXT: usize = 1024;
 
 /// Reads a whole spec. The error names the field and what it should be.
@@ -26,7 +27,7 @@ pub fn whole(body: &[u8]) -> Result<WorkerSpec, String> {
     spec.labels.extend(labels(&value)?);
     spec.priority = whole_number(&value, "priority")?.unwrap_or(spec.priority);
     spec.cost = number(&value, "cost")?.unwrap_or(spec.cost);
-    spec.runtime = text(&value, "runtime_type")?.or(text(&value, "runtime")?);
+    spec.runtime = name(&value, "runtime_type")?.or(name(&value, "runtime")?);
     spec.model = model(&value)?;
     spec.overload = overload(&value)?.unwrap_or_default();
     if let Some(kind) = text(&value, "worker_type")?
@@ -74,6 +75,12 @@ fn text(value: &Value, field: &str) -> Result<Option<String>, String> {
     }
 }
 
+fn name(value: &Value, field: &str) -> Result<Option<String>, String> {
+    let name = text(value, field)?;
+    name.as_deref().map_or(Ok(()), |name| check_name(field, name))?;
+    Ok(name)
+}
+
 fn whole_number(value: &Value, field: &str) -> Result<Option<u32>, String> {
     match &value[field] {
         Value::Null => Ok(None),
@@ -113,6 +120,9 @@ fn labels(value: &Value) -> Result<Vec<(String, String)>, String> {
                         "labels.policy: no policy is named {text:?}; there are {names}"
                     ));
                 }
+                if MODEL_LABELS.contains(&name.as_str()) {
+                    check_name(&format!("labels.{name}"), text)?;
+                }
                 Ok((name.clone(), text.clone()))
             }
             Value::String(_) => Err(format!("a label is longer than {MAX_TEXT} bytes")),
@@ -142,10 +152,12 @@ fn overload(value: &Value) -> Result<Option<OverloadConfig>, String> {
 
 fn model(value: &Value) -> Result<Option<String>, String> {
     match &value["models"] {
-        Value::Null => text(value, "model_id"),
+        Value::Null => name(value, "model_id"),
         Value::Array(models) => match models.first() {
             None => Ok(None),
-            Some(card @ Value::Object(_)) => text(card, "id"),
+            Some(card @ Value::Object(_)) => {
+                name(card, "id").map_err(|error| format!("models: {error}"))
+            }
             Some(_) => Err("models must be a list of objects with an id".into()),
         },
         _ => Err("models must be a list of objects with an id".into()),
@@ -175,6 +187,28 @@ mod tests {
     fn a_policy_may_be_written_as_elsewhere() {
         let spec = whole(br#"{"url":"http://a","labels":{"policy":"CacheAware"}}"#).unwrap();
         assert_eq!(spec.labels["policy"], "CacheAware");
+    }
+
+    #[test]
+    fn names_are_bounded() {
+        let (longest, longer) = ("m".repeat(512), "m".repeat(513));
+        let bodies = |name: &str| {
+            [
+                format!(r#"{{"url":"http://a","model_id":"{name}"}}"#),
+                format!(r#"{{"url":"http://a","models":[{{"id":"{name}"}}]}}"#),
+                format!(r#"{{"url":"http://a","labels":{{"model_path":"{name}"}}}}"#),
+                format!(r#"{{"url":"http://a","runtime":"{name}"}}"#),
+            ]
+        };
+        for body in bodies(&longest) {
+            assert!(whole(body.as_bytes()).is_ok(), "{body}");
+        }
+        for body in bodies(&longer) {
+            let error = whole(body.as_bytes()).unwrap_err();
+            assert!(error.contains("is longer than 512 bytes"), "{error}");
+        }
+        let error = whole(br#"{"url":"http://a","labels":{"model_id":"a\nb"}}"#).unwrap_err();
+        assert!(error.contains("labels.model_id must not contain control"), "{error}");
     }
 
     #[test]

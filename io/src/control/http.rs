@@ -13,8 +13,10 @@ use crate::config::WorkerUrl;
 use crate::http::response_head::HeadParser;
 use crate::tls::WorkerTls;
 
-/// Largest answer body read, in bytes.
-const MAX_BODY: usize = 8 << 20;
+/// Largest answer that is passed on, or read line by line, in bytes.
+pub const MAX_PAGE: usize = 8 << 20;
+/// Largest answer that is made a tree of values of, in bytes: such a tree may take 50 times as much.
+pub const MAX_DOCUMENT: usize = 1 << 20;
 /// Buffer of one read in bytes.
 const READ_BUFFER: usize = 16 << 10;
 
@@ -42,12 +44,26 @@ pub struct Question<'a> {
     pub path: &'a str,
     /// `Authorization`, if the worker has a key.
     pub authorization: Option<&'a [u8]>,
+    /// Largest answer body taken, in bytes.
+    pub most: usize,
+}
+
+impl Question<'_> {
+    /// Whether an answer of `length` bytes is taken; the error says why not.
+    fn admit(&self, length: usize) -> io::Result<()> {
+        if length <= self.most {
+            return Ok(());
+        }
+        let Self { method, path, most, .. } = self;
+        let message = format!("the answer to {method} {path} is longer than {most} bytes");
+        Err(io::Error::new(io::ErrorKind::FileTooLarge, message))
+    }
 }
 
 /// Asks, and reads the whole answer within `limit`.
 ///
 /// # Errors
-/// What the socket says, `TimedOut`, or `InvalidData` for something that is not HTTP or too large.
+/// What the socket says, `TimedOut`, `InvalidData` for something that is not HTTP, or `FileTooLarge`.
 pub async fn ask<R: Runtime>(
     runtime: R,
     question: Question<'_>,
@@ -72,6 +88,7 @@ async fn converse(mut stream: impl Stream, question: Question<'_>) -> io::Result
         if let Some(head) = parser.parse(&mut buf).map_err(invalid)? {
             break head;
         }
+        // The parser refuses a head that is too long.
         if receive(&mut stream, &mut buf).await? == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
@@ -80,7 +97,8 @@ async fn converse(mut stream: impl Stream, question: Question<'_>) -> io::Result
     match head.body {
         BodyLength::None => body.clear(),
         BodyLength::Fixed(length) => {
-            let length = usize::try_from(length).map_err(|_| invalid("answer is too large"))?;
+            let length = usize::try_from(length).unwrap_or(usize::MAX);
+            question.admit(length)?;
             while body.len() < length {
                 if receive(&mut stream, &mut body).await? == 0 {
                     return Err(io::ErrorKind::UnexpectedEof.into());
@@ -88,18 +106,27 @@ async fn converse(mut stream: impl Stream, question: Question<'_>) -> io::Result
             }
             body.truncate(length);
         }
-        BodyLength::Chunked => body = dechunk(&mut stream, body).await?,
-        BodyLength::UntilClose => while receive(&mut stream, &mut body).await? > 0 {},
+        BodyLength::Chunked => body = dechunk(&mut stream, body, question).await?,
+        BodyLength::UntilClose => {
+            while receive(&mut stream, &mut body).await? > 0 {
+                question.admit(body.len())?;
+            }
+        }
     }
     Ok(Reply { status: head.status, body })
 }
 
-async fn dechunk(stream: &mut impl Stream, mut buf: Vec<u8>) -> io::Result<Vec<u8>> {
+async fn dechunk(
+    stream: &mut impl Stream,
+    mut buf: Vec<u8>,
+    question: Question<'_>,
+) -> io::Result<Vec<u8>> {
     let (mut decoder, mut decoded) = (ChunkedDecoder::new(), 0);
     loop {
         let progress =
             decoder.decode(&mut buf[decoded..]).map_err(|error| invalid(error.kind.message()))?;
         decoded += progress.payload;
+        question.admit(decoded)?;
         buf.truncate(decoded);
         if progress.done {
             return Ok(buf);
@@ -111,9 +138,6 @@ async fn dechunk(stream: &mut impl Stream, mut buf: Vec<u8>) -> io::Result<Vec<u
 }
 
 async fn receive(stream: &mut impl Stream, buf: &mut Vec<u8>) -> io::Result<usize> {
-    if buf.len() > MAX_BODY {
-        return Err(invalid("answer is too large"));
-    }
     let mut filled = std::mem::take(buf);
     filled.reserve(READ_BUFFER);
     let (outcome, filled) = stream.read(filled).await;

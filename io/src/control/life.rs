@@ -2,16 +2,17 @@
 //! it, probe it, take it out and back, remove it.
 
 use std::cell::RefCell;
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
 use smg_core::fleet::WorkerId;
 use tracing::{info, warn};
 
-use super::http::{Question, Reply, ask};
+use super::http::{MAX_DOCUMENT, Question, Reply, ask};
+use super::learn::{Learned, MODEL_LABELS, ROUTES};
 use super::loads::{LoadReports, Monitor};
 use super::reasons::Reasons;
 use super::registry::{Record, Registry, Signal};
@@ -129,10 +130,11 @@ impl<R: Runtime> Life<R> {
     }
 
     fn is_not_up(&self, logged: &mut Reasons, reason: String) {
+        self.record.note_error(reason);
+        let reason = self.record.last_error.borrow();
         if logged.is_news(&reason, Instant::now()) {
             info!(target: "smg::workers", worker = %self.url(), %reason, "worker is not up yet");
         }
-        self.record.last_error.replace(reason);
     }
 
     async fn probe_until_removed(&self, id: WorkerId, mut addr: SocketAddr) {
@@ -161,13 +163,13 @@ impl<R: Runtime> Life<R> {
                 }
                 Err(NotUp { reason, local: true }) => {
                     // Says nothing about the worker.
-                    self.record.last_error.replace(reason);
+                    self.record.note_error(reason);
                     pause = FIRST_RETRY.min(interval);
                     continue;
                 }
                 Err(NotUp { reason, .. }) => {
                     (successes, failures) = (0, failures.saturating_add(1));
-                    self.record.last_error.replace(reason);
+                    self.record.note_error(reason);
                 }
             }
             if ready && failures >= health.failure_threshold {
@@ -257,21 +259,22 @@ impl<R: Runtime> Life<R> {
             tls: &self.shared.tls.workers,
             path: &path,
             authorization: authorization.as_deref().map(str::as_bytes),
+            most: MAX_DOCUMENT,
         };
         ask(self.runtime, question, limit).await
     }
 
     /// What the worker serves: told at registration, or learned from the engine's own routes. An engine
-    /// without such routes serves [`UNKNOWN_MODEL`]; one that fails to answer them is asked again, since
-    /// it would be registered under that name for good.
+    /// without such routes serves [`UNKNOWN_MODEL`]; one that fails to answer them, or answers what is
+    /// too long, is asked again, since it would be registered under that name for good.
     async fn learn(&self, addr: SocketAddr) -> Result<String, String> {
         let mut learned = Learned::default();
-        let mut unanswered = None;
-        for path in ["/v1/models", "/get_model_info", "/get_server_info"] {
+        let (mut unanswered, mut refused) = (None, None);
+        for path in ROUTES {
             match self.ask(addr, path, LEARN_TIMEOUT).await {
                 Ok(reply) if reply.status == 200 => {
-                    if let Ok(value) = serde_json::from_slice::<Value>(&reply.body) {
-                        learned.take(path, &value);
+                    if let Err(reason) = learned.take(path, &reply.body) {
+                        refused.get_or_insert(reason);
                     }
                 }
                 Ok(reply) if reply.status >= 500 && reply.status != 501 => {
@@ -279,21 +282,28 @@ impl<R: Runtime> Life<R> {
                 }
                 // It has no such route, or does not show it to us.
                 Ok(_) => {}
+                // What is said there is not needed once the model is known.
+                Err(error) if error.kind() == ErrorKind::FileTooLarge => {
+                    if learned.model.is_none() {
+                        refused.get_or_insert(error.to_string());
+                    }
+                }
                 Err(error) => {
                     unanswered.get_or_insert(format!("{path}: {error}"));
                 }
             }
         }
         let mut spec = WorkerSpec::clone(&self.record.spec.borrow());
-        let told = spec.model.clone().or_else(|| {
-            ["served_model_name", "model_id", "model_path"]
-                .iter()
-                .find_map(|label| spec.labels.get(*label).cloned())
-        });
-        let model = match (told.or(learned.model), unanswered) {
-            (Some(model), _) => model,
-            (None, Some(reason)) => return Err(format!("its model is not known yet: {reason}")),
-            (None, None) => UNKNOWN_MODEL.to_owned(),
+        let told = spec
+            .model
+            .clone()
+            .or_else(|| MODEL_LABELS.iter().find_map(|label| spec.labels.get(*label).cloned()));
+        let model = match (told, refused, learned.model, unanswered) {
+            (Some(model), ..) | (None, None, Some(model), _) => model,
+            (None, Some(reason), ..) | (None, None, None, Some(reason)) => {
+                return Err(format!("its model is not known yet: {reason}"));
+            }
+            (None, None, None, None) => UNKNOWN_MODEL.to_owned(),
         };
         spec.runtime = spec.runtime.or(learned.runtime);
         for (label, value) in learned.labels {
@@ -301,48 +311,5 @@ impl<R: Runtime> Life<R> {
         }
         self.record.spec.replace(Arc::new(spec));
         Ok(model)
-    }
-}
-
-#[derive(Default)]
-struct Learned {
-    model: Option<String>,
-    runtime: Option<String>,
-    labels: Vec<(String, String)>,
-}
-
-impl Learned {
-    fn take(&mut self, path: &str, value: &Value) {
-        let text = |value: &Value| match value {
-            Value::String(text) if !text.is_empty() => Some(text.clone()),
-            _ => None,
-        };
-        if path == "/v1/models" {
-            let first = &value["data"][0];
-            self.model = self.model.take().or_else(|| text(&first["id"]));
-            self.runtime = match first["owned_by"].as_str() {
-                Some("sglang" | "nvidia") => Some("sglang".to_owned()),
-                Some("vllm") => Some("vllm".to_owned()),
-                _ => None,
-            };
-            if let Some(length) = first["max_model_len"].as_u64() {
-                self.labels.push(("max_model_len".to_owned(), length.to_string()));
-            }
-            return;
-        }
-        for field in ["served_model_name", "model_path", "dp_size", "tp_size", "version"] {
-            let value = match &value[field] {
-                Value::Number(number) => Some(number.to_string()),
-                other => text(other),
-            };
-            if let Some(value) = value {
-                self.labels.push((field.to_owned(), value));
-            }
-        }
-        self.model = self
-            .model
-            .take()
-            .or_else(|| text(&value["served_model_name"]))
-            .or_else(|| text(&value["model_path"]));
     }
 }

@@ -7,7 +7,7 @@
 //! removed (smg-cache-aware.md §8.6–8.8).
 
 use std::cell::RefCell;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,17 +19,23 @@ use smg_core::policy::load_report::{
     LoadReport, OverloadThresholds, RankLoad, parse_engine_metrics, parse_loads,
 };
 use smg_core::policy::load_rounds::{Rounds, publish_pause};
+use tracing::warn;
 
-use super::http::{Question, Reply, ask};
+use super::http::{MAX_PAGE, Question, Reply, ask};
 use super::registry::Registry;
 use super::seam::Runtime;
 use crate::fleet::{Fleet, Worker, WorkerState};
+use crate::runtime::seldom::Seldom;
 use crate::shared::Shared;
 
 /// For one worker's report.
 const POLL_TIMEOUT: Duration = Duration::from_secs(5);
 /// What is asked first.
 const LOADS_PATH: &str = "/v1/loads?include=core,disagg,queues,memory";
+/// Largest answer to that, in bytes: a kilobyte for each of 4096 ranks.
+const MAX_LOADS: usize = 4 << 20;
+/// Between two warnings about answers of one worker that are too large.
+const WARN_EVERY: Duration = Duration::from_secs(600);
 
 /// The reports of all workers, and the bell that has them published.
 pub struct LoadReports {
@@ -127,20 +133,43 @@ enum Heard {
     Failed,
 }
 
+/// What a monitor knows of its worker from earlier questions.
+struct Learned {
+    /// The engine has no `/v1/loads`.
+    no_loads_route: bool,
+    warnings: Seldom,
+}
+
+impl Default for Learned {
+    fn default() -> Self {
+        Self { no_loads_route: false, warnings: Seldom::new(WARN_EVERY) }
+    }
+}
+
+impl Learned {
+    /// Says that an answer was too large.
+    fn warn(&mut self, worker: &Worker, error: &io::Error) {
+        if self.warnings.is_due() {
+            warn!(target: "smg::workers", worker = %worker.url, reason = %error,
+                "what the worker says about its load is not read");
+        }
+    }
+}
+
 impl<R: Runtime> Monitor<R> {
     /// Asks at once and then in every round.
     pub async fn run(self) {
         let mut round = 0;
-        // Forgotten when the worker is not ready: another version may return.
-        let mut no_loads_route = false;
+        let mut learned = Learned::default();
         loop {
             let Some(worker) = self.worker() else { return };
             if worker.state == WorkerState::Ready && self.is_read(&worker) {
                 self.reports.borrow_mut().rounds.asked(self.id.slot);
-                self.poll(&worker, &mut no_loads_route).await;
+                self.poll(&worker, &mut learned).await;
                 self.reports.borrow_mut().rounds.answered();
             } else {
-                no_loads_route = false;
+                // Another version may return.
+                learned.no_loads_route = false;
                 self.reports.borrow_mut().clear(self.id);
             }
             let pause;
@@ -163,8 +192,8 @@ impl<R: Runtime> Monitor<R> {
             || self.registry.borrow().policy(worker.model).reads_loads()
     }
 
-    async fn poll(&self, worker: &Worker, no_loads_route: &mut bool) {
-        let report = self.report(worker, no_loads_route).await;
+    async fn poll(&self, worker: &Worker, learned: &mut Learned) {
+        let report = self.report(worker, learned).await;
         // It may have been taken out, drained or removed while it was asked.
         let now = self.worker().filter(|worker| worker.state == WorkerState::Ready);
         let mut reports = self.reports.borrow_mut();
@@ -176,20 +205,31 @@ impl<R: Runtime> Monitor<R> {
         }
     }
 
-    async fn report(&self, worker: &Worker, no_loads_route: &mut bool) -> Option<LoadReport> {
-        if !*no_loads_route {
-            match self.ask(worker, LOADS_PATH, |mut body| parse_loads(&mut body)).await {
+    async fn report(&self, worker: &Worker, learned: &mut Learned) -> Option<LoadReport> {
+        if !learned.no_loads_route {
+            let parse = |mut body: Vec<u8>| parse_loads(&mut body);
+            match self.ask(worker, LOADS_PATH, MAX_LOADS, parse).await {
                 Ok(Heard::Report(report)) => return Some(report),
-                Ok(Heard::NoRoute) => *no_loads_route = true,
+                Ok(Heard::NoRoute) => learned.no_loads_route = true,
                 Ok(Heard::Failed) => {}
+                Err(error) if error.kind() == ErrorKind::FileTooLarge => {
+                    learned.warn(worker, &error);
+                }
                 // It will not answer another question either.
                 Err(_) => return None,
             }
         }
-        match self.ask(worker, "/metrics", |body| parse_engine_metrics(&body)).await {
+        let parse = |body: Vec<u8>| parse_engine_metrics(&body);
+        match self.ask(worker, "/metrics", MAX_PAGE, parse).await {
             Ok(Heard::Report(report)) => Some(report),
             // Asked again: an engine may publish its numbers only once it is warm.
-            Ok(Heard::NoRoute | Heard::Failed) | Err(_) => None,
+            Ok(Heard::NoRoute | Heard::Failed) => None,
+            Err(error) => {
+                if error.kind() == ErrorKind::FileTooLarge {
+                    learned.warn(worker, &error);
+                }
+                None
+            }
         }
     }
 
@@ -197,6 +237,7 @@ impl<R: Runtime> Monitor<R> {
         &self,
         worker: &Worker,
         path: &str,
+        most: usize,
         parse: impl FnOnce(Vec<u8>) -> Option<LoadReport>,
     ) -> io::Result<Heard> {
         let path = format!("{}{path}", worker.url.base_path());
@@ -207,6 +248,7 @@ impl<R: Runtime> Monitor<R> {
             tls: &self.shared.tls.workers,
             path: &path,
             authorization: worker.authorization.as_deref(),
+            most,
         };
         let reply = ask(self.runtime, question, POLL_TIMEOUT).await?;
         Ok(heard(reply, parse))

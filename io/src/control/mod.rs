@@ -3,6 +3,7 @@
 
 mod give_back;
 pub mod http;
+mod learn;
 pub mod life;
 pub mod loads;
 pub mod on_glommio;
@@ -27,6 +28,7 @@ use smg_core::fleet::WorkerId;
 use crate::config::{OverloadConfig, WorkerUrl};
 use crate::fleet::WorkerSpec;
 use crate::shared::Shared;
+pub use learn::MODEL_LABELS;
 use life::Life;
 use loads::LoadReports;
 use registry::{AddError, Registry};

@@ -20,6 +20,9 @@ use crate::messages::Message;
 use crate::runtime::clock;
 use crate::shared::Shared;
 
+/// Longest reason kept of why a worker is not up, in bytes.
+const MAX_REASON_BYTES: usize = 512;
+
 /// What a worker's own task is woken for, the weightiest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signal {
@@ -61,6 +64,15 @@ impl Record {
         self.spec.replace(Arc::new(spec));
         self.changed.set(true);
         self.ring();
+    }
+
+    /// Keeps why it is not up, as much of it as is of use: some of it may be the worker's own words.
+    pub fn note_error(&self, mut reason: String) {
+        if reason.len() > MAX_REASON_BYTES {
+            reason.truncate(reason.floor_char_boundary(MAX_REASON_BYTES));
+            reason.push_str(" ...");
+        }
+        self.last_error.replace(reason);
     }
 
     /// What its task is to do next. A removal stays.

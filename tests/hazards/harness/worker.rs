@@ -29,10 +29,14 @@ pub struct Worker {
 #[expect(clippy::disallowed_types, reason = "threads of a test, which wait for nothing meanwhile")]
 type Descriptors = std::sync::Mutex<Vec<RawFd>>;
 
+/// Answers a probe of this path, or says no.
+type ProbeScript = dyn Fn(&mut Exchange, &str) -> bool + Send + Sync;
+
 struct State {
     model: String,
     tls: Option<Arc<ServerConfig>>,
     script: Box<dyn Fn(&mut Exchange) + Send + Sync>,
+    probe_script: Box<ProbeScript>,
     healthy: AtomicBool,
     swallows: AtomicBool,
     stopped: AtomicBool,
@@ -50,6 +54,15 @@ impl Worker {
         Self::serving("m", script)
     }
 
+    /// A worker that answers those probes itself for which `probed` says so.
+    pub fn start_with_probes(
+        script: impl Fn(&mut Exchange) + Send + Sync + 'static,
+        probed: impl Fn(&mut Exchange, &str) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port for a worker");
+        Self::listening_with(listener, "m", None, script, probed)
+    }
+
     /// A worker of the named model.
     pub fn serving(model: &str, script: impl Fn(&mut Exchange) + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port for a worker");
@@ -62,7 +75,7 @@ impl Worker {
         model: &str,
         script: impl Fn(&mut Exchange) + Send + Sync + 'static,
     ) -> Self {
-        Self::listening_with(listener, model, None, script)
+        Self::listening_with(listener, model, None, script, |_, _| false)
     }
 
     /// A worker of model `m` that speaks TLS.
@@ -71,7 +84,7 @@ impl Worker {
         script: impl Fn(&mut Exchange) + Send + Sync + 'static,
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port for a worker");
-        Self::listening_with(listener, "m", Some(config), script)
+        Self::listening_with(listener, "m", Some(config), script, |_, _| false)
     }
 
     fn listening_with(
@@ -79,6 +92,7 @@ impl Worker {
         model: &str,
         tls: Option<Arc<ServerConfig>>,
         script: impl Fn(&mut Exchange) + Send + Sync + 'static,
+        probed: impl Fn(&mut Exchange, &str) -> bool + Send + Sync + 'static,
     ) -> Self {
         let addr = listener.local_addr().expect("its address");
         let listener = Arc::new(listener);
@@ -86,6 +100,7 @@ impl Worker {
             model: model.to_owned(),
             tls,
             script: Box::new(script),
+            probe_script: Box::new(probed),
             healthy: AtomicBool::new(true),
             swallows: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
@@ -427,6 +442,10 @@ impl Exchange {
 
     fn answer_probe(&mut self) {
         let path = self.head.first_line.split(' ').nth(1).unwrap_or_default().to_owned();
+        let state = self.state.clone();
+        if (state.probe_script)(self, &path) {
+            return;
+        }
         match path.as_str() {
             "/health" if self.state.healthy.load(Ordering::SeqCst) => self.answer(200, b"{}"),
             "/health" => self.answer(503, b"{}"),
