@@ -131,6 +131,12 @@ pub fn parse_loads(json: &mut [u8]) -> Option<LoadReport> {
             decode_queue_requests: number("decode_queue_reqs"),
         });
     }
+    let mut numbers: Vec<u32> = ranks.iter().map(|rank| rank.dp_rank).collect();
+    numbers.sort_unstable();
+    if numbers.windows(2).any(|pair| pair[0] == pair[1]) {
+        // Their gauges would be one series with several values.
+        (0..).zip(&mut ranks).for_each(|(at, rank)| rank.dp_rank = at);
+    }
     Some(LoadReport { ranks })
 }
 
@@ -212,6 +218,17 @@ mod tests {
         assert_eq!(report.ranks[0], RankLoad::default());
         assert_eq!(report.ranks[1].dp_rank, 1, "numbered by place");
         assert!(parse(r#"{"loads":[]}"#).unwrap().ranks.is_empty());
+    }
+
+    #[test]
+    fn ranks_with_one_number_are_numbered_by_place() {
+        let numbers = |json: &str| -> Vec<u32> {
+            parse(json).unwrap().ranks.iter().map(|rank| rank.dp_rank).collect()
+        };
+        assert_eq!(numbers(r#"{"loads":[{"dp_rank":5},{"dp_rank":3}]}"#), [5, 3]);
+        assert_eq!(numbers(r#"{"loads":[{"dp_rank":5},{"dp_rank":5},{"dp_rank":1}]}"#), [0, 1, 2]);
+        assert_eq!(numbers(r#"{"loads":[{"dp_rank":1},{}]}"#), [0, 1]);
+        assert_eq!(numbers(r#"{"loads":[{"dp_rank":1e12},{"dp_rank":1e13}]}"#), [0, 1]);
     }
 
     #[test]
