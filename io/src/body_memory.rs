@@ -24,6 +24,8 @@ const RETRY_AFTER_SECS: u64 = 1;
 pub struct BodyMemory {
     limit: usize,
     held: AtomicUsize,
+    /// ... of them by shares.
+    shares: AtomicUsize,
     /// The most that was held since it was last asked for.
     peak: AtomicUsize,
 }
@@ -38,7 +40,12 @@ pub struct Exhausted {
 impl BodyMemory {
     /// A budget of `limit` bytes.
     pub fn new(limit: usize) -> Arc<Self> {
-        Arc::new(Self { limit, held: AtomicUsize::new(0), peak: AtomicUsize::new(0) })
+        Arc::new(Self {
+            limit,
+            held: AtomicUsize::new(0),
+            shares: AtomicUsize::new(0),
+            peak: AtomicUsize::new(0),
+        })
     }
 
     /// The budget in bytes.
@@ -60,8 +67,9 @@ impl BodyMemory {
     /// Takes `bytes` for a request that has `own` already. One that is alone always gets them: nobody
     /// would give back what it waited for.
     fn take(&self, bytes: usize, own: usize) -> Result<(), Exhausted> {
+        let alone = own + self.shares.load(Ordering::Relaxed);
         let more =
-            |held: usize| held.checked_add(bytes).filter(|&sum| sum <= self.limit || held == own);
+            |held: usize| held.checked_add(bytes).filter(|&sum| sum <= self.limit || held == alone);
         match self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
             Ok(before) => {
                 let held = before + bytes;
@@ -73,6 +81,35 @@ impl BodyMemory {
             }
             Err(_) => Err(Exhausted { limit: self.limit }),
         }
+    }
+}
+
+/// A part of the budget that is no body's: who has one may still be alone with its body.
+#[derive(Debug)]
+pub struct Share {
+    memory: Arc<BodyMemory>,
+    bytes: usize,
+}
+
+impl Share {
+    /// `bytes` of the budget, until it is dropped.
+    ///
+    /// # Errors
+    /// When there is no room for them.
+    pub fn take(memory: &Arc<BodyMemory>, bytes: usize) -> Result<Self, Exhausted> {
+        if bytes > 0 {
+            // Nobody who has as much of it is alone.
+            memory.take(bytes, usize::MAX / 2)?;
+            memory.shares.fetch_add(bytes, Ordering::Relaxed);
+        }
+        Ok(Self { memory: memory.clone(), bytes })
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.memory.shares.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.memory.held.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 

@@ -115,6 +115,7 @@ impl<T> Chunk<T> {
 
     #[cold]
     fn grow(&mut self) {
+        assert!(self.capacity < u32::MAX, "room for as many items as there may be");
         let mut larger = Self::with_capacity((2 * self.capacity()).max(FIRST_CAPACITY));
         // SAFETY: the items move to other memory with room for them; here none is left.
         unsafe { larger.items.copy_from_nonoverlapping(self.items, self.len()) };

@@ -302,9 +302,11 @@ impl Registry {
             model.policy.leave(id);
         }
         self.loads.borrow_mut().clear(id);
-        // A breaker that nobody closes would count for ever.
-        self.shared.breakers.reset(id);
         self.generations[slot] = self.generations[slot].wrapping_add(1);
+        // A breaker that nobody closes would count for ever, and so would one that requests under way
+        // open: they are of the generation before.
+        let next = WorkerId { generation: self.generations[slot], ..id };
+        self.shared.breakers.reset(next);
         self.free.push(slot);
         self.dirty = true;
         self.publish();

@@ -7,6 +7,7 @@
 mod frames;
 pub mod head;
 mod session;
+mod share;
 mod stream;
 mod transport;
 

@@ -6,16 +6,15 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use h2::server::{Builder, Connection, SendResponse};
 use h2::{Reason, RecvStream};
 use http::Request;
 use tracing::debug;
 
 use super::frames::Frames;
+use super::share::{self, Piece};
 use super::transport::Transport;
 use super::{Start, stream};
-use crate::body_memory::Hold;
 use crate::http::access::{self, Outcome};
 use crate::http::answer::ErrorCode;
 use crate::http::read::KEEP_ALIVE;
@@ -38,12 +37,8 @@ const CONNECTION_WINDOW: u32 = 16 * STREAM_WINDOW;
 /// Fields of a head in bytes, each with the 32 that HTTP/2 adds (RFC 9113 §6.5.2). Heads over the limit
 /// of HTTP/1.1 that fit in here are answered like those.
 const MAX_HEADER_LIST: u32 = 96 << 10;
-/// Bytes of an answer that wait for their turn on the connection.
-const SEND_BUFFER: usize = 64 << 10;
-/// Streams of a connection that take nothing of the budget of bodies but for what they hold of one.
-const FREE_STREAMS: usize = 8;
-/// What each further one takes of it while it is served: about what it costs beside its head and body.
-const STREAM_BYTES: usize = 32 << 10;
+/// Bytes of an answer that wait for their turn on the connection; within what its stream's share is for.
+const SEND_BUFFER: usize = 16 << 10;
 /// Streams a client may give up at once ...
 const GIVEN_UP_BURST: u32 = 400;
 /// ... and per second for long; beyond, the connection ends.
@@ -63,7 +58,7 @@ pub async fn serve(shard: Rc<Shard>, start: Start) {
     let limit = Duration::from_secs(shard.shared.config.limits.header_read_timeout_secs);
     let transport = Transport::new(transport, received);
     let frames = transport.frames();
-    let handshake = builder().handshake::<_, Bytes>(transport);
+    let handshake = builder().handshake::<_, Piece>(transport);
     let connection = match monoio::time::timeout(limit, handshake).await {
         Ok(Ok(connection)) => connection,
         Ok(Err(error)) => {
@@ -105,7 +100,7 @@ fn builder() -> Builder {
 
 struct Session {
     shard: Rc<Shard>,
-    connection: Connection<Transport, Bytes>,
+    connection: Connection<Transport, Piece>,
     client_addr: Box<[u8]>,
     state: Rc<ConnectionState>,
     served: Rc<Served>,
@@ -119,7 +114,7 @@ struct Session {
 }
 
 enum Event {
-    Stream(Box<(Request<RecvStream>, SendResponse<Bytes>)>),
+    Stream(Box<(Request<RecvStream>, SendResponse<Piece>)>),
     AskedToLeave,
     Deadline,
     /// No stream can begin before it is complete; those that have begun may end.
@@ -187,24 +182,21 @@ impl Session {
         self.watchdog.poll(cx).map(|()| Event::Deadline)
     }
 
-    fn open(&mut self, request: Request<RecvStream>, mut respond: SendResponse<Bytes>) {
+    fn open(&mut self, request: Request<RecvStream>, mut respond: SendResponse<Piece>) {
         self.counted.get_or_insert_with(|| Counted::new(&self.shard));
-        let mut share = Hold::above(0);
-        if self.served.count.get() >= FREE_STREAMS
-            && share.cover(&self.shard.shared.body_memory, STREAM_BYTES).is_err()
-        {
+        let memory = &self.shard.shared.body_memory;
+        let Ok(share) = share::of_stream(memory, self.served.count.get(), request.headers()) else {
             // So that the client knows it may send the request again (RFC 9113 §8.7).
             respond.send_reset(Reason::REFUSED_STREAM);
             return self.refused();
-        }
+        };
         let place = Served::place(&self.served);
         let (shard, client_addr) = (self.shard.clone(), self.client_addr.clone());
         drop(monoio::spawn(async move {
             let inner = shard.clone();
             shard
                 .contain(async move {
-                    let ended = stream::serve(inner, request, respond, client_addr).await;
-                    drop(share);
+                    let ended = stream::serve(inner, request, respond, client_addr, share).await;
                     if ended == stream::Ended::Abandoned {
                         place.0.given_up();
                     }

@@ -14,6 +14,8 @@ use smg_core::http1::{
 use tracing::debug;
 
 use super::head::{self, Upload};
+use super::share::Piece;
+use crate::body_memory::Share;
 use crate::http::connection::Connection;
 use crate::http::pipe::{self, Receiver, Sender};
 use crate::http::transport::split_pipe;
@@ -35,8 +37,9 @@ pub enum Ended {
 pub async fn serve(
     shard: Rc<Shard>,
     request: Request<RecvStream>,
-    mut respond: SendResponse<Bytes>,
+    mut respond: SendResponse<Piece>,
     client_addr: Box<[u8]>,
+    share: Rc<Share>,
 ) -> Ended {
     let (parts, body) = request.into_parts();
     let (request_head, upload) = match head::request(&parts, body.is_end_stream()) {
@@ -52,7 +55,7 @@ pub async fn serve(
     let (near, far) = pipe::duplex();
     drop(monoio::spawn(converse(shard, far, client_addr)));
     let mut sending = std::pin::pin!(send_request(near.sender, request_head, body, upload));
-    let mut answering = std::pin::pin!(answer(near.receiver, respond, to_head));
+    let mut answering = std::pin::pin!(answer(near.receiver, respond, to_head, &share));
     // Kept until the answer is through: its end would be the client's leaving.
     let mut sent = None;
     std::future::poll_fn(|cx| {
@@ -137,8 +140,9 @@ async fn send_chunk(sender: &mut Sender, data: &[u8]) -> std::io::Result<()> {
 /// Sends the answer that comes out of the pipe, each piece at once.
 async fn answer(
     mut receiver: Receiver,
-    mut respond: SendResponse<Bytes>,
+    mut respond: SendResponse<Piece>,
     to_head: bool,
+    share: &Rc<Share>,
 ) -> Result<(), Gone> {
     let mut buf = Vec::with_capacity(READ);
     let (response_head, response) =
@@ -152,7 +156,7 @@ async fn answer(
     let mut body = Body::of(response_head.body);
     let mut stream = respond.send_response(response, body.done).map_err(|_| Gone)?;
     buf.drain(..response_head.len);
-    let whole = body.done || relay(&mut receiver, &mut stream, &mut body, buf).await?;
+    let whole = body.done || relay(&mut receiver, &mut stream, &mut body, buf, share).await?;
     if whole {
         // Tells the relay that all of it was taken.
         std::future::poll_fn(|cx| {
@@ -169,7 +173,7 @@ async fn answer(
 /// The final head, at the start of `buf`; interim ones are passed on. `None` when there is none.
 async fn answer_head(
     receiver: &mut Receiver,
-    respond: &mut SendResponse<Bytes>,
+    respond: &mut SendResponse<Piece>,
     to_head: bool,
     buf: &mut Vec<u8>,
 ) -> Result<Option<(ResponseHead, Response<()>)>, Gone> {
@@ -207,15 +211,16 @@ async fn answer_head(
 /// Relays a body of which `first` is the beginning; whether it was whole.
 async fn relay(
     receiver: &mut Receiver,
-    stream: &mut SendStream<Bytes>,
+    stream: &mut SendStream<Piece>,
     body: &mut Body,
     first: Vec<u8>,
+    share: &Rc<Share>,
 ) -> Result<bool, Gone> {
     let mut buf = first;
     loop {
         let sound = body.take(&mut buf);
         if (!buf.is_empty() || body.done)
-            && !send(receiver, stream, Bytes::from(buf), body.done).await?
+            && !send(receiver, stream, Bytes::from(buf), body.done, share).await?
         {
             return Ok(false);
         }
@@ -245,9 +250,10 @@ async fn relay(
 /// asked of the connection's allowance than there is to send, since the other streams share it.
 async fn send(
     receiver: &mut Receiver,
-    stream: &mut SendStream<Bytes>,
+    stream: &mut SendStream<Piece>,
     mut data: Bytes,
     last: bool,
+    share: &Rc<Share>,
 ) -> Result<bool, Gone> {
     while !data.is_empty() {
         stream.reserve_capacity(data.len());
@@ -269,13 +275,13 @@ async fn send(
         }
         let piece = data.split_to(allowed.min(data.len()));
         let ends = last && data.is_empty();
-        stream.send_data(piece, ends).map_err(|_| Gone)?;
+        stream.send_data(Piece::new(piece, share), ends).map_err(|_| Gone)?;
         if ends {
             return Ok(true);
         }
     }
     if last {
-        stream.send_data(Bytes::new(), true).map_err(|_| Gone)?;
+        stream.send_data(Piece::new(Bytes::new(), share), true).map_err(|_| Gone)?;
     }
     Ok(true)
 }

@@ -96,7 +96,8 @@ impl Allotment for Block {
         // After everything that was done there, for the thread that sees the units free.
         let used = self.used.fetch_and(!run, Ordering::Release);
         debug_assert_eq!(used & run, run, "freed twice");
-        let roomy = longest_run(used & !run).ilog2() as usize;
+        // Up to that of pieces as long as the run, some of which are longer.
+        let roomy = class_of(longest_run(used & !run));
         for hint in self.hints.0.iter().take(roomy + 1) {
             hint.fetch_min(self.index.load(Ordering::Relaxed), Ordering::Relaxed);
         }
@@ -308,7 +309,7 @@ mod tests {
                 free(piece, units);
                 continue;
             }
-            let units = [1, 4, 16][rng.below(3)];
+            let units = [1, 4, 5, 16][rng.below(4)];
             let piece = own.take(&PLENTY, units).unwrap();
             let at = |piece: &Piece| piece.0.as_ptr().addr() / UNIT_BYTES;
             let start = at(&piece);
