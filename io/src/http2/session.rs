@@ -12,7 +12,7 @@ use http::Request;
 use tracing::debug;
 
 use super::frames::Frames;
-use super::share::{self, Piece};
+use super::share::{Piece, Shares};
 use super::transport::Transport;
 use super::{Start, stream};
 use crate::http::access::{self, Outcome};
@@ -68,6 +68,7 @@ pub async fn serve(shard: Rc<Shard>, start: Start) {
     };
     let session = Session {
         served: Rc::new(Served::default()),
+        shares: Shares::default(),
         watchdog: Watchdog::new(limit),
         head: HeadLimit {
             limit,
@@ -104,6 +105,7 @@ struct Session {
     client_addr: Box<[u8]>,
     state: Rc<ConnectionState>,
     served: Rc<Served>,
+    shares: Shares,
     watchdog: Watchdog,
     head: HeadLimit,
     /// Streams are being served.
@@ -185,7 +187,7 @@ impl Session {
     fn open(&mut self, request: Request<RecvStream>, mut respond: SendResponse<Piece>) {
         self.counted.get_or_insert_with(|| Counted::new(&self.shard));
         let memory = &self.shard.shared.body_memory;
-        let Ok(share) = share::of_stream(memory, self.served.count.get(), request.headers()) else {
+        let Ok(share) = self.shares.take(memory, request.headers()) else {
             // So that the client knows it may send the request again (RFC 9113 §8.7).
             respond.send_reset(Reason::REFUSED_STREAM);
             return self.refused();

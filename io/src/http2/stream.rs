@@ -14,8 +14,7 @@ use smg_core::http1::{
 use tracing::debug;
 
 use super::head::{self, Upload};
-use super::share::Piece;
-use crate::body_memory::Share;
+use super::share::{Piece, StreamShare};
 use crate::http::connection::Connection;
 use crate::http::pipe::{self, Receiver, Sender};
 use crate::http::transport::split_pipe;
@@ -39,7 +38,7 @@ pub async fn serve(
     request: Request<RecvStream>,
     mut respond: SendResponse<Piece>,
     client_addr: Box<[u8]>,
-    share: Rc<Share>,
+    share: Rc<StreamShare>,
 ) -> Ended {
     let (parts, body) = request.into_parts();
     let (request_head, upload) = match head::request(&parts, body.is_end_stream()) {
@@ -142,7 +141,7 @@ async fn answer(
     mut receiver: Receiver,
     mut respond: SendResponse<Piece>,
     to_head: bool,
-    share: &Rc<Share>,
+    share: &Rc<StreamShare>,
 ) -> Result<(), Gone> {
     let mut buf = Vec::with_capacity(READ);
     let (response_head, response) =
@@ -214,7 +213,7 @@ async fn relay(
     stream: &mut SendStream<Piece>,
     body: &mut Body,
     first: Vec<u8>,
-    share: &Rc<Share>,
+    share: &Rc<StreamShare>,
 ) -> Result<bool, Gone> {
     let mut buf = first;
     loop {
@@ -253,7 +252,7 @@ async fn send(
     stream: &mut SendStream<Piece>,
     mut data: Bytes,
     last: bool,
-    share: &Rc<Share>,
+    share: &Rc<StreamShare>,
 ) -> Result<bool, Gone> {
     while !data.is_empty() {
         stream.reserve_capacity(data.len());
