@@ -108,8 +108,11 @@ impl Share {
 
 impl Drop for Share {
     fn drop(&mut self) {
-        self.memory.shares.fetch_sub(self.bytes, Ordering::Relaxed);
-        self.memory.held.fetch_sub(self.bytes, Ordering::Relaxed);
+        // Most are of nothing: those touch no line that shards share.
+        if self.bytes > 0 {
+            self.memory.shares.fetch_sub(self.bytes, Ordering::Relaxed);
+            self.memory.held.fetch_sub(self.bytes, Ordering::Relaxed);
+        }
     }
 }
 

@@ -4,8 +4,7 @@ use serde_json::Value;
 use smg_core::policy::PolicyKind;
 
 use crate::config::{OverloadConfig, Secret};
-use crate::control::MODEL_LABELS;
-use crate::control::Update;
+use crate::control::{MODEL_LABELS, Update};
 use crate::fleet::{WorkerSpec, check_name};
 
 /// Most labels of one worker.
